@@ -34,6 +34,8 @@ Row = dict[str, Any]
 # A planner that does not look at its budget is ended at so many times as much, and so many more
 # seconds, of the processor; on a busy machine these take longer by the clock.
 HARD_FACTOR, HARD_SECONDS, WALL_FACTOR = 3.0, 10.0, 6.0
+# Addresses of a planner's process: one that takes more fails, and the machine goes on.
+MOST_BYTES = 16 * 2**30
 # Of a planner's preparation, by the clock.
 PREPARATION_S, PREPARATION_CPU_S = 90.0, 0.5
 
@@ -74,14 +76,16 @@ def ask(problem: Problem, name: str, limits: Limits, make: Maker = planner_named
     process.start()
     theirs.close()
     row: Row | None = None
-    if ours.poll(WALL_FACTOR * limits.hard_cpu_s):
+    has_ended = ours.poll(WALL_FACTOR * limits.hard_cpu_s)
+    if has_ended:
         with suppress(EOFError):
             row = ours.recv()
-    if row is None:
+    else:
         process.kill()
     process.join()
     ours.close()
-    return row or _without_answer(process.exitcode, limits, time.perf_counter() - start)
+    code = process.exitcode if has_ended else None
+    return row or _without_answer(code, limits, time.perf_counter() - start)
 
 
 def prepare(names: Iterable[str], make: Maker = planner_named) -> None:
@@ -119,6 +123,7 @@ def _in_child(
     # The second limit is of no use: the first ends the process.
     resource.setrlimit(resource.RLIMIT_CPU, (limits.hard_cpu_s, limits.hard_cpu_s + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         row = _answer(problem, name, limits, make)
@@ -193,13 +198,12 @@ def _line(text: str, name: str) -> str:
 
 
 def _without_answer(exit_code: int | None, limits: Limits, wall_s: float) -> Row:
-    if exit_code == -signal.SIGXCPU or exit_code == -signal.SIGKILL:
-        kind = "too long"
-        reason = f"no answer within {limits.hard_cpu_s} processor seconds"
-        reason += f" ({limits.cpu_seconds:g} were its budget)"
-    else:
-        kind, reason = "failed", f"its process ended with code {exit_code}"
-    spent_s = float(limits.hard_cpu_s) if kind == "too long" else 0.0
-    return {
-        "step_time_s": None, "kind": kind, "reason": reason, "cpu_s": spent_s, "wall_s": wall_s,
-    }  # fmt: skip
+    """The row of a process that was ended; with a code of None, by the clock."""
+    row = {"step_time_s": None, "cpu_s": 0.0, "wall_s": wall_s}
+    budget = f"({limits.cpu_seconds:g} processor seconds were its budget)"
+    if exit_code is None:
+        return {**row, "kind": "too long", "reason": f"no answer in {wall_s:.0f} s {budget}"}
+    if exit_code == -signal.SIGXCPU:
+        reason = f"no answer within {limits.hard_cpu_s} processor seconds {budget}"
+        return {**row, "kind": "too long", "reason": reason, "cpu_s": float(limits.hard_cpu_s)}
+    return {**row, "kind": "failed", "reason": f"its process ended with code {exit_code}"}

@@ -53,6 +53,30 @@ def random_problem(
     return model, SailorCluster(ZONE, node_types), SailorLinks("random", links)
 
 
+def racks(bandwidth_gb: float) -> tuple[SailorModel, SailorCluster, SailorLinks]:
+    """Eight equal layers on A100 and V100, three times as slow; one link between their racks.
+
+    Args:
+        bandwidth_gb: GB/s of that link; a rack's own have 10.
+    """
+    seconds = {"A100": 0.01, "V100": 0.03}
+    times = {
+        SailorShape(gpu, 1, 1): (SailorLayerTimes(own, 2 * own, 1e-3),) * 8
+        for gpu, own in seconds.items()
+    }
+    # 100 MB cross a cut, and the model's gradients are 320 MB.
+    sizes = (SailorLayerSizes(10_000_000, 25_000_000, 25_000_000),) * 8
+    links = {
+        (SailorEnd(one, 1, ZONE), SailorEnd(two, 1, ZONE)): SailorLink(
+            (0.0, 0.0, 10.0 if one == two else bandwidth_gb), 1e10
+        )
+        for one, two in itertools.product(seconds, repeat=2)
+    }
+    nodes = {"A100": SailorNodeType(8, 40 * 10**9), "V100": SailorNodeType(8, 16 * 10**9)}
+    model = SailorModel("eight", times, {1: sizes})
+    return model, SailorCluster(ZONE, nodes), SailorLinks("racks", links)
+
+
 def renamed_twin(
     model: SailorModel, cluster: SailorCluster, links: SailorLinks, gpu: str, name: str
 ) -> tuple[SailorModel, SailorCluster, SailorLinks]:

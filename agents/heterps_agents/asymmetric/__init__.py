@@ -1,4 +1,4 @@
-"""Pipelines of unlike depth, cuts and devices side by side: heterps's own answer to AutoHet.
+"""Pipelines of unlike depth, cuts and devices side by side, and blocks of such lanes.
 
 Front door: `planner.AsymmetricPlanner`.
 """

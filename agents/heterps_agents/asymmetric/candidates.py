@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from heterps_agents.asymmetric.descent import Descent, Patience
-from heterps_agents.asymmetric.devices import on_devices
+from heterps_agents.asymmetric.devices import Parts, on_devices
 from heterps_agents.asymmetric.estimates import Estimates
 from heterps_agents.asymmetric.judged import Judge, Judged
 from heterps_agents.asymmetric.mixes import good_mixes
@@ -31,8 +31,6 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.options import Memory
 from heterps_envs.problem import Problem
 
-# Shares of the seconds of sums that are counted: little where passes hide most, and all.
-COUNTED = (0.2, 1.0)
 # What pipelines promise by their closed form is simulated where it is below so many times the best.
 PROMISING = 1.05
 # Small changes begin at the best pipelines where they take so many times the best plan's time.
@@ -40,23 +38,28 @@ NEAR = 1.15
 
 
 class Trial(NamedTuple):
-    """How much is tried.
+    """How much is tried; no clock has a part in it, so that the answer is always the same.
 
     Attributes:
         pipes: How many pipelines are looked at.
         patience: How long small changes go on.
         mixes: Plans of pipelines that are simulated, for each way to look at the problem.
-        seconds: Of all that, of either kind.
+        counted: Shares of the seconds of sums that are counted; little where passes hide most.
+        rooms: Times the memory that the rule of planners leaves. It is above what plans take, and
+            the simulator knows what they take.
+        stages: That may be simulated in all, replicas counted.
     """
 
     pipes: Effort
     patience: Patience
     mixes: int
-    seconds: float
+    counted: tuple[float, ...]
+    rooms: tuple[float, ...]
+    stages: int
 
 
-QUICK = Trial(Effort(4e5, 32, 2), Patience(1_200, 10), 8, 0.4)
-THOROUGH = Trial(Effort(5e6, 64, 4), Patience(30_000, 40), 30, math.inf)
+QUICK = Trial(Effort(2e5, 24, 2), Patience(16_000, 10), 6, (0.2,), (1.0, 1.3), 300)
+THOROUGH = Trial(Effort(5e6, 64, 4), Patience(200_000, 40), 30, (0.2, 1.0), (1.0, 1.3), 6_000)
 
 
 def candidates(
@@ -77,12 +80,15 @@ def candidates(
     if problem.job.objective == "price" or problem.job.schedule == "interleaved":
         return []
     assert known.predicted_step_time_s is not None, "it was simulated"
-    own = budget.part(10**9, trial.seconds)
-    judge = Judge(problem, own)
-    search = _Search(problem, judge, trial, Judged(known.predicted_step_time_s, known))
-    found = search.from_known()
-    found += search.from_pipes()
-    budget.spend(own.evaluations_used)
+    judge = Judge(problem, budget, trial.stages)
+    best, found = Judged(known.predicted_step_time_s, known), list[Judged]()
+    for room in trial.rooms:
+        search = _Search(problem, judge, trial, best, room)
+        found += search.from_known()
+        found += search.from_pipes()
+        best = search.best
+        if not search.lacks_room:
+            break
     better = sorted(
         (each for each in found if each.cost < known.predicted_step_time_s),
         key=lambda each: each.cost,
@@ -91,18 +97,34 @@ def candidates(
 
 
 class _Search:
-    """What was found so far, and where to go on."""
+    """What was found so far, and where to go on.
 
-    def __init__(self, problem: Problem, judge: Judge, trial: Trial, known: Judged) -> None:
-        self._problem, self._judge, self._trial = problem, judge, trial
-        self._known = self._best = known
-        self._estimates = Estimates(problem)
+    Attributes:
+        best: Of what was simulated.
+    """
+
+    def __init__(
+        self, problem: Problem, judge: Judge, trial: Trial, known: Judged, room: float
+    ) -> None:
+        self._problem, self._judge, self._trial, self._room = problem, judge, trial, room
+        self._known = self.best = known
+        self._estimates = Estimates(problem, room)
         self._descent = Descent(
             judge,
             self._estimates,
-            Moves(self._estimates, _groups(problem, known.plan), _memories(problem)),
+            Moves(
+                self._estimates,
+                groups_of(problem, known.plan),
+                memories_of(problem),
+                shards=problem.strategy.shard_state == "auto",
+            ),
             trial.patience,
         )
+
+    @property
+    def lacks_room(self) -> bool:
+        """Whether more memory would make a difference."""
+        return self._estimates.lacked_room
 
     def from_known(self) -> list[Judged]:
         """What small changes make of the plan that is known."""
@@ -117,47 +139,43 @@ class _Search:
 
     def from_pipes(self) -> list[Judged]:
         """The best plan of whole pipelines, and what small changes make of it."""
-        mixes = list(self._mixes())
-        if not mixes:
+        best, start = Judged(math.inf, self._known.plan), None
+        for weave in self._mixes():
+            if self._judge.is_exhausted:
+                break
+            plan = plan_of_weave(weave, self._known.plan)
+            judged = self._judge.judged(plan, NEAR * self.best.cost)
+            if judged.cost < best.cost:
+                best, start = judged, weave
+        if start is None or best.cost > NEAR * self.best.cost:
             return []
-        weave, best = min(mixes, key=lambda entry: entry[1].cost)
-        found = self._noted(best)
-        if best.cost <= NEAR * self._best.cost:
-            found += self._noted(self._descent.best_from(weave, best))
-        return found
+        return self._noted(best) + self._noted(self._descent.best_from(start, best))
 
     def _noted(self, found: Judged) -> list[Judged]:
-        self._best = min(self._best, found, key=lambda each: each.cost)
+        self.best = min(self.best, found, key=lambda each: each.cost)
         return [found] if found.plan is not self._known.plan else []
 
-    def _mixes(self) -> Iterator[tuple[Weave, Judged]]:
-        """Plans of two pipelines or more, simulated; those that promise most first."""
+    def _mixes(self) -> list[Weave]:
+        """Plans of two pipelines or more, those that are best by the formula."""
         total = self._problem.job.num_micro_batches
         if total < 2:
-            return
-        seen, limit_s = set[Weave](), PROMISING * self._best.cost
-        for counted in COUNTED:
+            return []
+        found, limit_s = dict[Weave, float](), PROMISING * self.best.cost
+        for counted in self._trial.counted:
             for view in self._views():
                 pipes = pipes_of(view, limit_s, counted, self._trial.pipes)
                 if pipes is None or self._judge.is_exhausted:
                     continue
                 mixes = good_mixes(pipes, view.kernel.device_count, total, limit_s)
-                chosen = [] if mixes is None else mixes.found
-                weaves = (
-                    self._weave(view, [pipes.stages[index] for index in mix], counted)
-                    for mix in chosen[: self._trial.mixes]
-                )
-                for weave in weaves:
-                    if weave is None or weave in seen or self._judge.is_exhausted:
-                        continue
-                    seen.add(weave)
-                    plan = plan_of_weave(weave, self._known.plan)
-                    judged = self._judge.judged(plan, NEAR * self._best.cost)
-                    if math.isfinite(judged.cost):
-                        yield weave, judged
+                for mix in [] if mixes is None else mixes.found:
+                    weave = self._weave(view, [pipes.stages[index] for index in mix], counted)
+                    if weave is not None and weave not in found:
+                        found[weave] = self._estimates.step_s(weave)
+        promising = [weave for weave, seconds in found.items() if seconds <= limit_s]
+        return sorted(promising, key=found.__getitem__)[: self._trial.mixes]
 
     def _views(self) -> list[View]:
-        return [View.of(view) for view in self._problem.views]
+        return [View.of(view, self._room) for view in self._problem.views]
 
     def _weave(self, view: View, pipes: Sequence[Stages], counted: float) -> Weave | None:
         """Pipelines on devices, with their micro-batches."""
@@ -167,10 +185,15 @@ class _Search:
         parts = on_devices(view, pipes)
         if shares is None or parts is None:
             return None
-        return Weave((tuple(map(Lane, shares, parts)),))
+        return Weave((tuple(map(_lane, shares, parts)),))
 
 
-def _groups(problem: Problem, known: Plan) -> Iterator[Group]:
+def _lane(share: int, parts: Parts) -> Lane:
+    """A lane without replicas that no micro-batch would reach."""
+    return Lane(share, tuple(part._replace(groups=part.groups[:share]) for part in parts))
+
+
+def groups_of(problem: Problem, known: Plan) -> Iterator[Group]:
     """Single devices, and groups as large as those of the plan, each on one node."""
     degrees = {1, *(stage.degree for stage in known.stages)}
     allowed = problem.strategy.tensor_parallel
@@ -185,7 +208,7 @@ def _groups(problem: Problem, known: Plan) -> Iterator[Group]:
                 yield tuple(names[first : first + degree])
 
 
-def _memories(problem: Problem) -> list[Memory]:
+def memories_of(problem: Problem) -> list[Memory]:
     """What stages may do with their activations."""
     recompute = problem.strategy.recompute
     kept: list[Memory] = [] if recompute == "full" else ["keep"]

@@ -24,12 +24,12 @@ class Patience(NamedTuple):
     """How long a descent goes on.
 
     Attributes:
-        estimates: Changes that the formula is asked of.
+        parts: Of plans that the formula is asked of, in all.
         tried: Plans that are simulated, in turn without a better one.
     """
 
-    estimates: int = 20_000
-    tried: int = 12
+    parts: int
+    tried: int
 
 
 class Descent:
@@ -46,7 +46,7 @@ class Descent:
         self, judge: Judge, estimates: Estimates, moves: Moves, patience: Patience
     ) -> None:
         self._judge, self._estimates, self._moves = judge, estimates, moves
-        self._patience, self._left = patience, patience.estimates
+        self._patience, self._left = patience, patience.parts
         self._known: dict[Weave, float] = {}
         self._simulated: set[Weave] = set()
 
@@ -95,7 +95,7 @@ class Descent:
         while self._left > 0:
             best, least = current, cost
             for weave in chain(self._moves.cuts(current), self._moves.changes(current)):
-                if self._left <= 0 or (self._left % 64 == 0 and self._judge.is_exhausted):
+                if self._left <= 0 or self._judge.is_exhausted:
                     return
                 found = self._cost(weave)
                 if found < least * (1 - 1e-9):
@@ -106,7 +106,7 @@ class Descent:
 
     def _cost(self, weave: Weave) -> float:
         if weave not in self._known:
-            self._left -= 1
+            self._left -= len(weave.groups)
             self._known[weave] = self._estimates.step_s(weave)
         return self._known[weave]
 

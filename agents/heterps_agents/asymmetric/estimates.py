@@ -39,10 +39,15 @@ class Estimates:
 
     Args:
         problem: What was asked.
+        room: Memory is so many times what the rule of planners leaves.
+
+    Attributes:
+        lacked_room: Whether any plan was found to have no room somewhere.
     """
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem, self._costs = problem, LaneCosts(problem)
+    def __init__(self, problem: Problem, room: float = 1.0) -> None:
+        self._problem, self._costs, self._room = problem, LaneCosts(problem), room
+        self.lacked_room = False
         self._is_gpipe = problem.tables.is_gpipe
         self._eager = EAGER if problem.job.schedule == "1f1b" else 0
 
@@ -64,6 +69,7 @@ class Estimates:
             for row in lane.rows:
                 own = self._in_flight(row, next(held))
                 if own == 0:
+                    self.lacked_room = True
                     return math.inf
                 round_s = lane.behind_s + row.behind_s
                 work_s = _work_s(row.forward_s, row.backward_s, round_s, row.share, own)
@@ -143,7 +149,7 @@ class Estimates:
 
     def _in_flight(self, row: Row, held: int) -> int:
         """Micro-batches that a replica may hold; 0 where it has no room for those that it must."""
-        room = row.room_bytes - row.state_bytes
+        room = self._room * row.room_bytes - row.state_bytes
         held = min(held, row.share)
         if held * row.kept_bytes > room:
             return 0

@@ -31,7 +31,7 @@ MOST_PIPELINES, MOST_SETS, MOST_PLANS = 2_000, 20_000, 3_000
 ROUNDING = 1e-9
 
 
-class _Pipeline(NamedTuple):
+class PipelineBound(NamedTuple):
     """Classes and cuts, and the bound: with m micro-batches `max(before_s + m each_s)`."""
 
     classes: tuple[int, ...]
@@ -49,7 +49,7 @@ class _Pipeline(NamedTuple):
         return max(0, math.floor(min(float(done.min()), 1e9)))
 
 
-_Set = tuple[_Pipeline, ...]
+_Set = tuple[PipelineBound, ...]
 
 
 def can_be_exhaustive(problem: Problem) -> bool:
@@ -112,21 +112,21 @@ def _sequences(counts: Sequence[int], num_layers: int) -> list[tuple[int, ...]]:
 
 
 def _sets(problem: Problem, limit_s: float) -> list[_Set] | None:
-    """Sets of two pipelines or more that may be done in time; None: there are too many."""
+    """Sets of pipelines that may be done in time; None: there are too many."""
     counts = [entry.count for entry in problem.classes]
     num_layers, total = problem.profile.num_layers, problem.job.num_micro_batches
     pipelines = [
         own
         for classes in _sequences(counts, num_layers)
         for cuts in combinations(range(1, num_layers), len(classes) - 1)
-        if (own := _pipeline(problem, classes, (*cuts, num_layers))).most_within(limit_s)
+        if (own := pipeline_bound(problem, classes, (*cuts, num_layers))).most_within(limit_s)
     ]
     most = [pipeline.most_within(limit_s) for pipeline in pipelines]
     found = list[_Set]()
 
     def add(first: int, chosen: _Set, left: list[int], done: int) -> bool:
         """Goes on with pipelines from `first` on; False: too many."""
-        if len(chosen) > 1 and done >= total:
+        if done >= total:
             found.append(chosen)
             if len(found) > MOST_SETS:
                 return False
@@ -145,7 +145,16 @@ def _sets(problem: Problem, limit_s: float) -> list[_Set] | None:
     return found if add(0, (), counts, 0) else None
 
 
-def _pipeline(problem: Problem, classes: tuple[int, ...], stops: tuple[int, ...]) -> _Pipeline:
+def pipeline_bound(
+    problem: Problem, classes: tuple[int, ...], stops: tuple[int, ...]
+) -> PipelineBound:
+    """The bound of a pipeline.
+
+    Args:
+        problem: With its classes.
+        classes: Of its devices, front first.
+        stops: The layers behind its stages.
+    """
     sizes = problem.job.micro_batch_sizes
     unit = min(sizes) / problem.job.micro_batch_size
     # Devices of one class are different ones.
@@ -177,7 +186,7 @@ def _pipeline(problem: Problem, classes: tuple[int, ...], stops: tuple[int, ...]
             message = max(link.latency_s - host_s, 0.0)
             message += unit * cost.output_bytes / link.bandwidth_bytes_per_s
             in_s, out_s = in_s + message, out_s + message
-    return _Pipeline(classes, stops, np.array(before), np.array(each))
+    return PipelineBound(classes, stops, np.array(before), np.array(each))
 
 
 def _least_of_set(pipelines: _Set, total: int) -> float:

@@ -27,17 +27,18 @@ class Judge:
     Args:
         problem: What was asked.
         budget: Each simulation counts as an evaluation.
+        stages: That may be simulated in all, replicas counted.
     """
 
-    def __init__(self, problem: Problem, budget: Budget) -> None:
-        self._problem, self._budget = problem, budget
+    def __init__(self, problem: Problem, budget: Budget, stages: float = math.inf) -> None:
+        self._problem, self._budget, self._stages_left = problem, budget, stages
         self._goal = Goal.of(problem.job)
         self.num_simulated = 0
 
     @property
     def is_exhausted(self) -> bool:
         """Whether nothing more may be simulated."""
-        return self._budget.is_exhausted
+        return self._stages_left <= 0 or self._budget.is_exhausted
 
     def judged(self, plan: Plan, below: float = math.inf) -> Judged:
         """A plan as it is, or with more in flight, what is better.
@@ -74,6 +75,7 @@ class Judge:
 
     def _timed(self, plan: Plan) -> Judged:
         self._budget.spend()
+        self._stages_left -= len(plan.stages)
         self.num_simulated += 1
         step_time_s = simulated_step_time_s(self._problem, plan)
         named = self._problem.device_named

@@ -138,10 +138,10 @@ def pipeline_steps_s(k: Any, beside: Any, stages: Any, shares: Any, step_s: Any)
 def _pipeline_step_s(k: Any, beside: Any, stages: Any) -> float:
     step_s, fill_s, behind, kind = 0.0, 0.0, 0, -1
     for row in range(len(stages) - 1, -1, -1):
-        stop, own, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
+        stop, own, replicas = stages[row, 0], stages[row, 1], min(stages[row, 2], beside.share)
         start = stages[row - 1, 0] if row > 0 else 0
         held = _held(k, beside, start, stop, own, replicas, behind)
-        if held == 0 or beside.share < replicas:
+        if held == 0:
             return math.inf
         built = Built(kind, step_s, fill_s)
         step_s, fill_s = _with_stage(k, beside, start, stop, own, replicas, held, built)

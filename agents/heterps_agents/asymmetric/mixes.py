@@ -155,7 +155,7 @@ def _by_prices(
         left, found = device_count.copy(), list[int]()
         for index in np.argsort(-worth[useful] / np.maximum(own @ prices, 1e-30), kind="stable"):
             taken = own[index] > 0
-            times = int((left[taken] // own[index][taken]).min(initial=0))
+            times = int((left[taken] // own[index][taken]).min())
             found += [int(useful[index])] * times
             left -= times * own[index]
             if not left.any():

@@ -33,12 +33,18 @@ class Moves:
         estimates: What lanes take.
         groups: That a plan may use besides its own, if their devices are idle.
         memories: What a stage may do with activations.
+        shards: Whether optimizer state may be divided among those that hold it.
     """
 
     def __init__(
-        self, estimates: Estimates, groups: Iterable[Group], memories: Sequence[Memory]
+        self,
+        estimates: Estimates,
+        groups: Iterable[Group],
+        memories: Sequence[Memory],
+        *,
+        shards: bool = False,
     ) -> None:
-        self._estimates, self._memories = estimates, tuple(memories)
+        self._estimates, self._memories, self._shards = estimates, tuple(memories), shards
         self._by_kind: dict[tuple[int, str, int], list[Group]] = {}
         for group in groups:
             self._by_kind.setdefault(estimates.kind(group), []).append(group)
@@ -62,6 +68,9 @@ class Moves:
     def changes(self, weave: Weave) -> Iterator[Weave]:
         """Other devices, parts and lanes."""
         places = places_of(weave)
+        if self._shards:
+            every = frozenset(range(weave.starts[-1]))
+            yield weave._replace(sharded=frozenset() if weave.sharded else every)
         yield from self._swaps(weave, places)
         for group in self._idle(weave):
             for place in places:

@@ -44,8 +44,13 @@ class View(NamedTuple):
     s_per_byte: float
 
     @classmethod
-    def of(cls, problem: Problem) -> View:
-        """Of a view of a problem, with the options that its strategy allows."""
+    def of(cls, problem: Problem, room: float = 1.0) -> View:
+        """Of a view of a problem, with the options that its strategy allows.
+
+        Args:
+            problem: The view.
+            room: Memory is so many times what the rule of planners leaves.
+        """
         if problem.strategy.is_plain:
             tables = problem.tables
             options = tuple(StageOption(kind) for kind in range(len(problem.classes)))
@@ -54,9 +59,10 @@ class View(NamedTuple):
             kept = [i for i, each in enumerate(found.options) if not each.shards_state]
             tables = with_columns(found.tables, kept)
             options = tuple(found.options[index] for index in kept)
-        links = problem.tables
+        links, kernel = problem.tables, kernel_tables(tables)
+        kernel = kernel._replace(memory_bytes=room * kernel.memory_bytes)
         return cls(
-            problem, kernel_tables(tables), options, float(links.latency_s.max()),
+            problem, kernel, options, float(links.latency_s.max()),
             float(links.inverse_bandwidth_s_per_byte.max()),
         )  # fmt: skip
 

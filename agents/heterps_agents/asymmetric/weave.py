@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -94,12 +95,31 @@ def plan_of_weave(weave: Weave, like: Plan) -> Plan:
         Pipeline.unchecked(stages=route, micro_batches=tuple(own)) for route, own in routes.items()
     )
     return like.changed_unchecked(
-        stages=tuple(stages), pipelines=pipelines, sharded_state=_ranges(weave.sharded),
-        overlaps_reduce=None, bound=Bound(), executable_bound=Bound(), predicted_step_time_s=None,
-    )  # fmt: skip
+        stages=tuple(stages),
+        pipelines=pipelines,
+        sharded_state=_ranges(weave.sharded & _held_twice(weave)),
+        overlaps_reduce=None,
+        bound=Bound(),
+        executable_bound=Bound(),
+        predicted_step_time_s=None,
+    )
 
 
-def _ranges(layers: frozenset[int]) -> tuple[LayerRange, ...]:
+def _held_twice(weave: Weave) -> set[int]:
+    """Layers that several groups hold."""
+    found = set[int]()
+    for block, first in zip(weave.blocks, weave.starts, strict=False):
+        if len(block) > 1:
+            found.update(range(first, block[0].parts[-1].stop))
+            continue
+        for part in block[0].parts:
+            if len(part.groups) > 1:
+                found.update(range(first, part.stop))
+            first = part.stop
+    return found
+
+
+def _ranges(layers: AbstractSet[int]) -> tuple[LayerRange, ...]:
     firsts = sorted(layer for layer in layers if layer - 1 not in layers)
     lasts = sorted(layer for layer in layers if layer + 1 not in layers)
     return tuple(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 import pytest
@@ -41,6 +43,25 @@ class Asleep:
         raise AssertionError
 
 
+class GreedyForMemory:
+    """Asks for more than there is."""
+
+    name = "greedy-for-memory"
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        raise AssertionError(len(bytearray(2**36)))
+
+
+class Killed:
+    """Ended from outside, as by a system without memory."""
+
+    name = "killed"
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError
+
+
 class Broken:
     """Has a defect."""
 
@@ -50,10 +71,13 @@ class Broken:
         raise IndexError("list index out of range")
 
 
+KINDS: tuple[type[Planner], ...] = (Endless, Asleep, GreedyForMemory, Killed, Broken)
+
+
 def own(name: str, seed: int) -> Planner:
     """Makes the planners of this file."""
     del seed
-    found: dict[str, Planner] = {each.name: each() for each in (Endless, Asleep, Broken)}
+    found: dict[str, Planner] = {each.name: each() for each in KINDS}
     return found[name]
 
 
@@ -88,7 +112,8 @@ def test_a_planner_that_ignores_its_budget_is_ended_by_processor_seconds(
     monkeypatch.setattr("benchmarks.field.asking.HARD_SECONDS", 0.5)
     row = ask(problem, "endless", Limits(0.1), own)
     assert row["kind"] == "too long"
-    assert row["reason"] == "no answer within 1 processor seconds (0.1 were its budget)"
+    said = "no answer within 1 processor seconds (0.1 processor seconds were its budget)"
+    assert row["reason"] == said
     assert row["wall_s"] < 60
 
 
@@ -97,8 +122,20 @@ def test_a_planner_that_sleeps_is_ended_by_the_clock(
 ) -> None:
     monkeypatch.setattr("benchmarks.field.asking.WALL_FACTOR", 0.01)
     row = ask(problem, "asleep", LIMITS, own)
-    assert row["kind"] == "too long"
-    assert row["step_time_s"] is None
+    assert (row["kind"], row["step_time_s"]) == ("too long", None)
+    assert row["reason"].startswith("no answer in ")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("greedy-for-memory", "MemoryError"), ("killed", "its process ended with code -9")],
+)
+def test_a_planner_that_takes_the_machine_is_a_row_too(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    row = ask(problem, name, LIMITS, own)
+    assert row["kind"] == "failed"
+    assert row["reason"].startswith(reason)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""HexiScale (2024): pipelines of unlike depth and widths by partitions of the device graph."""
+"""HexiScale (2024): pipelines of unlike depth and widths, from the graph of devices."""

@@ -47,7 +47,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import plan_of
 
 # Of balance against the share of bandwidth that is cut.
-WEIGHTS = (0.3, 3.0)
+WEIGHTS = (0.3, 3.0, 10.0)
 # Numbers of pipelines that are all tried; beyond, each is larger by this factor.
 ALL_UP_TO, FACTOR = 16, 1.3
 # Plans that are simulated at most, the best by its own cost.
@@ -112,7 +112,7 @@ class HexiScale(System):
                 if parts.tobytes() in known:
                     continue
                 known.add(parts.tobytes())
-                found = shared(_pipes(graph, maker, parts, total), total)
+                found = shared(pipes_of(graph, maker, parts, total), total)
                 if found is not None:
                     yield _Found(found.seconds + sums.seconds(found.pipes), found)
 
@@ -140,7 +140,7 @@ def _numbers_of_pipelines(problem: Problem) -> list[int]:
     return numbers
 
 
-def _pipes(graph: DeviceGraph, maker: PipelineMaker, parts: Integers, total: int) -> list[Pipe]:
+def pipes_of(graph: DeviceGraph, maker: PipelineMaker, parts: Integers, total: int) -> list[Pipe]:
     """The pipelines of a partition; of a part that has no room for the model there is none.
 
     Each is made for its share of the micro-batches, by speed.

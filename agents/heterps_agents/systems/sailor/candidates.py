@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from heterps_agents.systems.sailor.goal import Room, SailorGoal
 from heterps_agents.systems.sailor.options import Options
+from heterps_agents.systems.sailor.ranges import Ranges, ranges_of
+from heterps_configs.importers.sailor import SailorLinks, SailorModel
 from heterps_envs.arrays import Floats, Integers
 
 # States of one sweep (GPUs used, layers, options, stages) that are taken on: about 1 GB.
@@ -42,11 +44,24 @@ class Candidate:
 
     Attributes:
         rounds: Micro-batches of a replica, less one.
+        known_ranges: Of its layers; None: not looked up yet.
     """
 
     options: Options
     replicas: int
     rounds: int
+    known_ranges: Ranges | None = None
+
+    def with_ranges(self, model: SailorModel, links: SailorLinks) -> Candidate:
+        """The same with what ranges of layers take, which makes its bounds better."""
+        found = ranges_of(model, links, self.options, self.replicas)
+        return Candidate(self.options, self.replicas, self.rounds, found)
+
+    @property
+    def ranges(self) -> Ranges:
+        """What ranges of layers take."""
+        assert self.known_ranges is not None, "looked up before a search"
+        return self.known_ranges
 
     @cached_property
     def bound_s(self) -> float:
@@ -59,15 +74,17 @@ class Candidate:
             return math.inf
         if not goal.is_by_usd:
             return self.bound_s
-        load_s = self.rounds * float(self.options.load[-1])
+        # No GPU is paid for less time than it computes.
+        load_s = (self.rounds + 1) * float(self.options.load[-1])
         return self.replicas * load_s * self.options.least_usd_per_load
 
     def counts(self, goal: SailorGoal, room: Room) -> Counts | None:
         """Numbers of GPUs that leave room, from what a pipeline on them takes at least.
 
-        Where there are too many to tell apart, some of the more numerous types stay idle.
+        Where there are too many to tell apart, GPUs of types stay idle that are many for what they
+        are worth.
         """
-        used = _combinations(self._fewer(self._payable(room)))
+        used = _combinations(self._fewer(goal, self._payable(room)))
         seconds = self._least_s(used)
         usd_per_s = np.asarray(used @ self.options.usd_per_s * self.replicas, np.float64)
         usd = seconds * usd_per_s
@@ -84,10 +101,10 @@ class Candidate:
             float((usd if goal.is_by_usd else seconds)[is_worth].min()),
         )
 
-    def leaves_out(self, room: Room) -> bool:
+    def leaves_out(self, goal: SailorGoal, room: Room) -> bool:
         """Whether there are more numbers of GPUs than `counts` looks at."""
         payable = self._payable(room)
-        return bool((self._fewer(payable) < payable).any())
+        return bool((self._fewer(goal, payable) < payable).any())
 
     def _payable(self, room: Room) -> Integers:
         """(types,) GPUs of one replica that are there and can be paid."""
@@ -97,20 +114,24 @@ class Candidate:
         paid = room.most_usd / (self.replicas * usd_per_s * self.bound_s)
         return np.asarray(np.minimum(most, np.minimum(paid, most.max())), np.int64)
 
-    def _fewer(self, most: Integers) -> Integers:
+    def _fewer(self, goal: SailorGoal, most: Integers) -> Integers:
         """As many of them as a sweep has states for."""
         num_options, width = self.options.compute_s.shape
+        worth = self.options.speed
+        worth = worth / self.options.usd_per_s if goal.is_by_usd else worth
         fewer = most.copy()
         while True:
             stages = min(width - 1, int(fewer.sum())) + 1
             pipelines = math.prod(float(count) + 1 for count in fewer)
             if pipelines * width * num_options**2 * stages <= MAX_STATES:
                 return fewer
-            fewer[fewer.argmax()] *= 0.9
+            fewer[(fewer / worth).argmax()] *= 0.9
 
     def _least_s(self, counts: Integers) -> Floats:
-        fill_s = float(self.options.least_s[-1])
-        return self.rounds * self.options.least_bottleneck_s(counts) + fill_s
+        rest_s = float(self.options.least_s[-1])
+        if self.known_ranges is not None:
+            rest_s += sum(self.known_ranges.least_s)
+        return self.rounds * self.options.least_bottleneck_s(counts) + rest_s
 
 
 def _combinations(most: Integers) -> Integers:

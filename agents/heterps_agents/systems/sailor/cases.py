@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
 from heterps_agents.systems.sailor.candidates import Candidate, Counts
-from heterps_agents.systems.sailor.cost import FLOAT_BYTES, SHORT_PIPELINE, all_reduce_s
+from heterps_agents.systems.sailor.cost import SHORT_PIPELINE
 from heterps_agents.systems.sailor.kernels import PipelineTables, Work
-from heterps_agents.systems.sailor.options import Options
-from heterps_configs.errors import HeterpsError
-from heterps_configs.importers.sailor import SailorLinks, SailorModel
-from heterps_configs.importers.sailor_runs import SailorGroup
 from heterps_envs.arrays import Floats, Integers
 
 # Bottleneck, slowest optimizer step of a layer, longest all-reduce; seconds.
 Extremes = tuple[float, float, float]
-
-
-class Ranges(NamedTuple):
-    """(O, L + 1, L + 1) each, by first and end layer: slowest optimizer step, and all-reduce."""
-
-    update_s: Floats
-    reduce_s: Floats
 
 
 @dataclass(frozen=True)
@@ -88,8 +75,9 @@ class Case:
         return slowest, update_s, reduce_s
 
 
-def make_case(candidate: Candidate, ranges: Ranges, counts: Counts) -> Case:
+def make_case(candidate: Candidate, counts: Counts) -> Case:
     """The tables and limits of a candidate on some numbers of GPUs."""
+    ranges = candidate.ranges
     options, most = candidate.options, counts.used[-1]
     strides = np.concatenate(([1], np.cumprod(most + 1)))[:-1]
     step = strides[options.types] * options.degrees
@@ -119,8 +107,7 @@ def make_case(candidate: Candidate, ranges: Ranges, counts: Counts) -> Case:
         (most - counts.used).astype(np.int64),
         (
             float(options.least_bottleneck_s(most)),
-            _least_of(ranges.update_s),
-            _least_of(ranges.reduce_s),
+            *ranges.least_s,
         ),
         (
             float(options.compute_s[:, -1].max()) + 2 * slowest_send_s,
@@ -130,52 +117,5 @@ def make_case(candidate: Candidate, ranges: Ranges, counts: Counts) -> Case:
     )
 
 
-def ranges_of(model: SailorModel, links: SailorLinks, candidate: Candidate) -> Ranges:
-    """What every range of layers takes on every option, of the candidate's replicas."""
-    return Ranges(_updates(candidate.options), _reduces(model, links, candidate))
-
-
-def _updates(options: Options) -> Floats:
-    num_options, num_layers = options.update_s.shape
-    updates = np.full((num_options, num_layers + 1, num_layers + 1), math.inf)
-    for first in range(num_layers):
-        running = np.maximum.accumulate(options.update_s[:, first:], axis=1)
-        updates[:, first, first + 1 :] = running
-    return updates
-
-
-def _reduces(model: SailorModel, links: SailorLinks, candidate: Candidate) -> Floats:
-    options, num_layers = candidate.options, model.num_layers
-    reduces = np.full((len(options.names), num_layers + 1, num_layers + 1), math.inf)
-    for option, (gpu, degree) in enumerate(options.names):
-        groups = (SailorGroup(gpu, degree, options.zone),) * candidate.replicas
-        parameters = [layer.parameters for layer in model.layer_sizes(degree)]
-        known: dict[int, float] = {}
-        for first in range(num_layers):
-            total = 0
-            for end in range(first + 1, num_layers + 1):
-                total += parameters[end - 1]
-                if total not in known:
-                    known[total] = _reduce_or_never(links, groups, total * FLOAT_BYTES)
-                reduces[option, first, end] = known[total]
-    return reduces
-
-
-def _least_of(table: Floats) -> float:
-    """Of every plan: some stage holds the layer whose least value is largest."""
-    num_layers = table.shape[1] - 1
-    alone = table[:, np.arange(num_layers), np.arange(1, num_layers + 1)]
-    return float(alone.min(axis=0).max())
-
-
 def _largest_of(table: Floats) -> float:
     return float(table[np.isfinite(table)].max(initial=0.0))
-
-
-def _reduce_or_never(
-    links: SailorLinks, groups: tuple[SailorGroup, ...], num_bytes: float
-) -> float:
-    try:
-        return all_reduce_s(links, groups, num_bytes)
-    except HeterpsError:
-        return math.inf

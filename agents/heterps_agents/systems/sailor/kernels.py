@@ -110,7 +110,7 @@ def best_stages(
     coverable: Floats,
     load: Floats,
     sweep: Sweep,
-) -> tuple[float, Integers]:
+) -> tuple[float, Integers, int]:
     """The best pipeline of two stages or more, as if the rest of its iteration took the least.
 
     Args:
@@ -122,8 +122,8 @@ def best_stages(
         sweep: What is looked for.
 
     Returns:
-        Its iteration's seconds or dollars (inf: there is none below) and the stages, front to back:
-        rows of option, first layer and end layer.
+        Its iteration's seconds or dollars (inf: there is none below); the stages, front to back:
+        rows of option, first layer and end layer; how many stages were tried.
     """
     num_options, width = tables.compute_s.shape
     num_layers = width - 1
@@ -131,7 +131,7 @@ def best_stages(
     origin, built, grown, here, there = work
     limits, most_s, most_usd = sweep.limits, sweep.most_s, sweep.most_usd
     bottleneck_s = limits[0]
-    found = (0, 0, 0, 0, 0)
+    found, tried = (0, 0, 0, 0, 0), 0
     _last_stages(tables, limits, built, here)
     for count in range(1, tables.most_stages):
         for used in range(num_states):
@@ -155,6 +155,7 @@ def best_stages(
                         code = np.int16(cut * num_options + behind)
                         send_s = tables.to_next_s[chosen, behind, cut]
                         for first in range(cut - 1, -1, -1):
+                            tried += 1
                             seconds = (
                                 tables.compute_s[chosen, cut] - tables.compute_s[chosen, first]
                             )
@@ -193,8 +194,9 @@ def best_stages(
                 here[used, cut] = False
                 built[used, cut] = np.inf
     if found[0] == 0:
-        return np.inf, np.zeros((0, 3), np.int64)
-    return most_usd if sweep.is_by_usd else most_s, _stages(tables, origin, found)
+        return np.inf, np.zeros((0, 3), np.int64), tried
+    best = most_usd if sweep.is_by_usd else most_s
+    return best, _stages(tables, origin, found), tried
 
 
 @njit(cache=True)

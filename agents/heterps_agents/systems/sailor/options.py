@@ -136,6 +136,13 @@ class Options:
         return np.concatenate(([0.0], np.cumsum(least)))
 
     @cached_property
+    def speed(self) -> Floats:
+        """(types,) load that one GPU gets through in a second."""
+        most: Floats = np.zeros(len(self.usd_per_s))
+        np.maximum.at(most, self.types, 1 / (self.slowness * self.degrees))
+        return most
+
+    @cached_property
     def least_usd_per_load(self) -> float:
         """What a second of load costs at least, with GPUs that never wait."""
         return float((self.usd_per_s[self.types] * self.slowness * self.degrees).min())

@@ -23,6 +23,9 @@ from heterps_configs.errors import InfeasibleError
 from heterps_configs.importers.sailor import SailorCluster, SailorLinks, SailorModel
 from heterps_configs.importers.sailor_runs import SailorGroup, SailorPlan, SailorStage
 
+# What a plan may be above the lowest bound, first and then.
+CEILINGS = (1.1, 1.3, 1.6, 2.0, 3.0, 4.5, 7.0, 12.0, 30.0, 100.0, math.inf)
+
 
 class SailorAnswer(NamedTuple):
     """A plan, its cost, and a lower bound of every plan of the same kind.
@@ -30,8 +33,7 @@ class SailorAnswer(NamedTuple):
     Attributes:
         usd: What an iteration costs.
         lower_bound: Of what is minimised, seconds or dollars: below it there is no plan. Where
-            there are too many numbers of GPUs to look at all, it falls to what they cannot stay
-            below.
+            there is too much to look at all, it falls to what the rest cannot stay below.
         sweeps: How often the compiled sweep ran.
     """
 
@@ -100,6 +102,7 @@ def plan_for(
         raise InfeasibleError(
             f"{model.name}: no pipeline over {dict(num_gpus)} passes the memory check"
             + _limits_text(goal)
+            + ("; not all of them were looked at" if math.isfinite(search.skipped) else "")
         )
     plan = with_names(search.plan, twins)
     cost = cost_of(model, links, plan)
@@ -123,18 +126,43 @@ def _all_options(
 
 
 def _explore_all(search: Search, candidates: Sequence[Candidate]) -> None:
-    """Best bound first; where prices or a floor count, numbers of GPUs make it a better one."""
+    """Best bound first, under a ceiling that rises until a plan is below it, or none is better.
+
+    Under a low ceiling few states, and few numbers of GPUs, are worth a look. What layers take
+    behind the passes, and numbers of GPUs, make bounds better that are low enough to matter.
+    """
     goal = search.goal
-    queue = [(each.bound(goal), search.order(), each, goal.is_plain) for each in candidates]
+    queue = [(each.bound(goal), search.order(), each) for each in candidates]
     heapq.heapify(queue)
-    while queue and queue[0][0] < search.useful:
-        bound, _, candidate, is_final = heapq.heappop(queue)
-        if is_final or candidate.leaves_out(search.room()):
-            search.explore(candidate, bound)
-            continue
-        counts = candidate.counts(goal, search.room())
-        if counts is not None:
-            heapq.heappush(queue, (max(bound, counts.bound), search.order(), candidate, True))
+    lowest = queue[0][0] if queue else math.inf
+    for ceiling in [lowest * factor for factor in CEILINGS] if lowest > 0 else [math.inf]:
+        looked_at = []
+        while queue and queue[0][0] < min(ceiling, search.useful):
+            bound, _, candidate = heapq.heappop(queue)
+            if search.is_over:
+                search.skipped = min(search.skipped, bound)
+                return
+            if candidate.known_ranges is None:
+                better = _with_better_bound(search, candidate, bound)
+                heapq.heappush(queue, (better[0], search.order(), better[1]))
+                continue
+            search.explore(candidate, bound, ceiling)
+            looked_at.append((bound, search.order(), candidate))
+        if search.useful <= ceiling:
+            return
+        queue = [*looked_at, *queue]
+        heapq.heapify(queue)
+
+
+def _with_better_bound(
+    search: Search, candidate: Candidate, bound: float
+) -> tuple[float, Candidate]:
+    candidate = candidate.with_ranges(search.model, search.links)
+    bound, room = max(bound, candidate.bound(search.goal)), search.room()
+    if search.goal.is_plain or candidate.leaves_out(search.goal, room):
+        return bound, candidate
+    counts = candidate.counts(search.goal, room)
+    return (math.inf if counts is None else max(bound, counts.bound)), candidate
 
 
 def _useful_replicas(options: Options, global_batch_size: int, most: int | None) -> list[int]:

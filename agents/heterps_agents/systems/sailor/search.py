@@ -10,12 +10,12 @@ import heapq
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from heterps_agents.systems.sailor.candidates import Candidate
-from heterps_agents.systems.sailor.cases import Case, Extremes, make_case, ranges_of
+from heterps_agents.systems.sailor.cases import Case, Extremes, make_case
 from heterps_agents.systems.sailor.cost import cost_of
 from heterps_agents.systems.sailor.goal import Room, SailorGoal
 from heterps_agents.systems.sailor.kernels import Sweep, best_stages
@@ -23,9 +23,8 @@ from heterps_configs.importers.sailor import SailorLinks, SailorModel
 from heterps_configs.importers.sailor_runs import SailorGroup, SailorPlan, SailorStage
 from heterps_envs.arrays import Integers
 
-# What a plan may be above a candidate's bound at first: with it few numbers of GPUs are worth
-# using. Only where no plan is below is more looked at.
-CEILINGS = (1.05, 1.2, 1.5, 2.0, 4.0, math.inf)
+# Stages that sweeps try, before what is found is the answer: three seconds or so.
+MOST_TRIED = 200_000_000
 # Limits are sums of numbers with rounding errors.
 _ROUNDED = 1 + 1e-9
 
@@ -54,6 +53,7 @@ class Search:
         value: What is minimised, of the best plan.
         skipped: The same of what was not looked at, at least.
         sweeps: How often the compiled sweep ran.
+        tried: Stages that it has tried.
     """
 
     model: SailorModel
@@ -66,12 +66,18 @@ class Search:
     value: float = math.inf
     skipped: float = math.inf
     sweeps: int = 0
+    tried: int = 0
     order: Callable[[], int] = field(default_factory=lambda: itertools.count().__next__)
 
     @property
     def useful(self) -> float:
         """Only plans below this are worth looking for."""
         return self.value * (1 - self.tolerance)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether enough was tried for the plan that is there."""
+        return self.tried >= MOST_TRIED and self.plan is not None
 
     def room(self, ceiling: float = math.inf) -> Room:
         """The job's limits, the best plan and a ceiling of what is minimised."""
@@ -87,33 +93,23 @@ class Search:
         if value < self.value:
             self.plan, self.value = plan, value
 
-    def explore(self, candidate: Candidate, bound: float) -> None:
-        """Searches the plans of a candidate, which are at a bound or above."""
-        ranges = ranges_of(self.model, self.links, candidate)
-        for ceiling in self._ceilings(bound):
-            room = self.room(ceiling)
-            if candidate.leaves_out(room):
-                self.skipped = min(self.skipped, bound)
-            counts = candidate.counts(self.goal, room)
-            if counts is not None:
-                self._branch(make_case(candidate, ranges, counts), ceiling)
-            if self.value < ceiling:
-                return
-
-    def _ceilings(self, bound: float) -> Iterator[float]:
-        if self.goal.is_plain:
-            yield math.inf
-            return
-        for factor in CEILINGS:
-            yield bound * factor
-            if bound * factor >= self.useful:
-                return
+    def explore(self, candidate: Candidate, bound: float, ceiling: float) -> None:
+        """Searches the plans of a candidate, which are at a bound or above, up to a ceiling."""
+        room = self.room(ceiling)
+        if candidate.leaves_out(self.goal, room):
+            self.skipped = min(self.skipped, bound)
+        counts = candidate.counts(self.goal, room)
+        if counts is not None:
+            self._branch(make_case(candidate, counts), ceiling)
 
     def _branch(self, case: Case, ceiling: float) -> None:
         boxes: list[_Box] = []
         self._push(boxes, case, ceiling, case.least, self._upper(case, ceiling))
         while boxes and boxes[0].bound < min(self.useful, ceiling):
             box = heapq.heappop(boxes)
+            if self.is_over:
+                self.skipped = min(self.skipped, box.bound)
+                return
             high = tuple(map(min, box.upper, box.found))
             gaps = [
                 weight * (top - bottom)
@@ -154,9 +150,10 @@ class Search:
         self.sweeps += 1
         sweep = Sweep(upper, rest_s, case.usd_per_load(upper[0]), *room, self.goal.is_by_usd)
         coverable, load = case.coverable(upper[0]), case.candidate.options.load
-        bound, stages = best_stages(
+        bound, stages, tried = best_stages(
             case.tables, case.work, case.counts.usd_per_s, coverable, load, sweep
         )
+        self.tried += tried
         if not len(stages):
             return
         self.offer(self._plan(case.candidate, stages))

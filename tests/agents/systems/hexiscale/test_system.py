@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 
 from heterps_agents.interface.planner import Budget
-from heterps_agents.systems.hexiscale.system import HexiScale
+from heterps_agents.systems.hexiscale.cost import GradientSums, shared
+from heterps_agents.systems.hexiscale.graph import DeviceGraph
+from heterps_agents.systems.hexiscale.pipeline import PipelineMaker
+from heterps_agents.systems.hexiscale.system import HexiScale, pipes_of
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.documents.plan import Plan
@@ -17,6 +21,7 @@ from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
 from tests.agents.systems.equal_devices import equal_problem
+from tests.agents.systems.hexiscale.small_graphs import SmallGraph, all_partitions
 from tests.uneven_problems import MakeProblem
 
 
@@ -130,3 +135,31 @@ def test_groups_need_equal_devices_on_a_node() -> None:
     )
     with pytest.raises(HeterpsError, match=r"^hexiscale: no node has equal devices for a group"):
         HexiScale().plan(problem, Budget())
+
+
+@pytest.mark.parametrize(
+    ("counts", "memory", "bandwidth_bytes_per_s"),
+    [((2, 2, 0), 8.0, 1e10), ((1, 2, 1), 8.0, 1e10), ((2, 2, 0), 20.0, 1e9)],
+)
+def test_no_partition_is_much_quicker_than_the_balanced_ones(
+    make_problem: MakeProblem,
+    counts: tuple[int, int, int],
+    memory: float,
+    bandwidth_bytes_per_s: float,
+) -> None:
+    """By its own cost, which does not choose partitions, of all that a few devices have."""
+    problem = make_problem(
+        counts=counts, memory=memory, bandwidth_bytes_per_s=bandwidth_bytes_per_s
+    ).by_node
+    graph, total = DeviceGraph(problem), problem.job.num_micro_batches
+    maker, sums = PipelineMaker(problem, graph, (1,)), GradientSums(problem, graph, (1,))
+    small = SmallGraph(graph.counts, graph.weights, graph.bandwidth)
+    best_s = math.inf
+    for number in range(1, sum(counts) + 1):
+        for parts in all_partitions(small, number):
+            found = shared(pipes_of(graph, maker, parts, total), total)
+            if found is not None:
+                best_s = min(best_s, found.seconds + sums.seconds(found.pipes))
+    own = HexiScale().answer(problem, Budget()).own_cost
+    assert own is not None
+    assert best_s * (1 - 1e-9) <= own.seconds <= best_s * 1.15

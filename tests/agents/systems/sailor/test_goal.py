@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -17,19 +18,8 @@ from heterps_agents.systems.sailor.goal import SailorGoal
 from heterps_agents.systems.sailor.planner import SailorAnswer, SailorLimits, plan_for
 from heterps_agents.systems.sailor.twins import find_twins
 from heterps_configs.errors import InfeasibleError
-from heterps_configs.importers.sailor import (
-    SailorCluster,
-    SailorEnd,
-    SailorLayerSizes,
-    SailorLayerTimes,
-    SailorLink,
-    SailorLinks,
-    SailorModel,
-    SailorNodeType,
-    SailorShape,
-)
 from heterps_configs.importers.sailor_runs import SailorPlan
-from tests.agents.small_sailor import all_plans, random_problem, renamed_twin
+from tests.agents.small_sailor import all_plans, racks, random_problem, renamed_twin
 
 PRICES = {"fast": 3.0, "slow": 1.0, "third": 1.7}
 TYPES = ("fast", "slow", "third")
@@ -136,6 +126,24 @@ def test_a_higher_floor_is_kept_and_never_cheaper(seed: int) -> None:
     assert all(later >= sooner * (1 - 2e-6) for sooner, later in itertools.pairwise(usd))
 
 
+@pytest.mark.parametrize("limit", ["candidates.MAX_STATES", "search.MOST_TRIED"])
+@pytest.mark.parametrize("minimises", ["seconds", "usd"])
+def test_what_is_too_much_to_look_at_is_in_the_bound(
+    monkeypatch: pytest.MonkeyPatch, limit: str, minimises: Literal["seconds", "usd"]
+) -> None:
+    num_gpus, goal, is_worse = {"fast": 4, "slow": 4, "third": 4}, SailorGoal(minimises, PRICES), []
+    for seed in range(8):
+        whole = answer_to(seed, num_gpus, goal)
+        with monkeypatch.context() as patch:
+            patch.setattr(f"heterps_agents.systems.sailor.{limit}", 5000 if "MAX" in limit else 1)
+            part = answer_to(seed, num_gpus, goal)
+        best = goal.value(whole.cost.iteration_s, whole.usd)
+        value = goal.value(part.cost.iteration_s, part.usd)
+        assert part.lower_bound <= best <= value * (1 + 2e-6)
+        is_worse.append(part.lower_bound < best * (1 - 1e-3))
+    assert any(is_worse)
+
+
 def test_gpus_are_told_apart_by_their_price_alone() -> None:
     model, cluster, links = renamed_twin(*random_problem(2, 3), "fast", "twin")
     counts = {"fast": 2, "twin": 2, "slow": 2}
@@ -147,34 +155,10 @@ def test_gpus_are_told_apart_by_their_price_alone() -> None:
     assert set(used(answer.plan)) == {"twin"}
 
 
-def racks(num_fast: int, num_slow: int, bandwidth_gb: float) -> SailorAnswer:
-    """Eight equal layers on A100 and V100, three times as slow, whose racks have one link."""
-    seconds = {"A100": 0.01, "V100": 0.03}
-    times = {
-        SailorShape(gpu, 1, 1): (SailorLayerTimes(own, 2 * own, 1e-3),) * 8
-        for gpu, own in seconds.items()
-    }
-    # 100 MB cross a cut, and the model's gradients are 320 MB.
-    sizes = (SailorLayerSizes(10_000_000, 25_000_000, 25_000_000),) * 8
-    links = {
-        (SailorEnd(one, 1, "here"), SailorEnd(two, 1, "here")): SailorLink(
-            (0.0, 0.0, 10.0 if one == two else bandwidth_gb), 1e10
-        )
-        for one, two in itertools.product(seconds, repeat=2)
-    }
-    nodes = {"A100": SailorNodeType(8, 40 * 10**9), "V100": SailorNodeType(8, 16 * 10**9)}
-    return plan_for(
-        SailorModel("eight", times, {1: sizes}),
-        SailorCluster("here", nodes),
-        SailorLinks("racks", links),
-        {"A100": num_fast, "V100": num_slow},
-        1024,
-    )
-
-
 def test_slow_gpus_behind_a_slow_link_stay_idle() -> None:
     """Sailor's property (iii): of 128 A100 and 128 V100 only the A100s are used."""
-    mixed, alone = racks(128, 128, bandwidth_gb=1.0), racks(128, 0, bandwidth_gb=1.0)
-    assert used(mixed.plan) == {"A100": 128}
-    assert mixed.cost == alone.cost
-    assert used(racks(128, 128, bandwidth_gb=100.0).plan) == {"A100": 128, "V100": 128}
+    both, alone = {"A100": 128, "V100": 128}, {"A100": 128}
+    mixed = plan_for(*racks(1.0), both, 1024)
+    assert used(mixed.plan) == alone
+    assert mixed.cost == plan_for(*racks(1.0), alone, 1024).cost
+    assert used(plan_for(*racks(100.0), both, 1024).plan) == both
