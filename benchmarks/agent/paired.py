@@ -49,5 +49,5 @@ def paired(ours: Sequence[float | None], others: Sequence[float | None], seed: i
     drawn = np.random.default_rng(seed).integers(0, len(logs), (DRAWS, len(logs)))
     tail = 100 * (1 - LEVEL) / 2
     low, high = np.percentile(logs[drawn].mean(axis=1), [tail, 100 - tail])
-    gains = np.expm1([logs.mean(), low, high])
-    return Paired(*(float(value) for value in gains), wins, losses, len(logs))
+    gain, low, high = (float(value) for value in np.expm1([logs.mean(), low, high]))
+    return Paired(gain, low, high, wins, losses, len(logs))
