@@ -5,7 +5,9 @@
     python benchmarks/agent/agent.py --workloads FOLDER --markdown docs/results/agent.md
 
 Sections: `chains` and `graphs` compare every method on every test set under equal budgets, in
-evaluations and in CPU seconds; `training` measures how fast policies learn, over three seeds;
+evaluations and in CPU seconds; `learning` puts other weights into the very same search, `scale` has
+hundreds of devices, `simulated` is `auto` beside the best plan that any planner finds; `training`
+measures how fast policies learn, over three seeds;
 `environments` measures steps per second. FOLDER holds published files (default:
 `$HETERPS_WORKLOADS`); without it their sets are left out. With --json, finished rows are kept
 beside that file, and an interrupted run goes on after them.
@@ -28,7 +30,16 @@ from heterps_configs.errors import HeterpsError, UnknownNameError
 # NumPy's libraries read these when they are loaded, which is when a section is.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 SETS = ("frozen", "development")
-SECTIONS = ("chains", "learning", "scale", "prices", "graphs", "training", "environments")
+SECTIONS = (
+    "chains",
+    "learning",
+    "scale",
+    "simulated",
+    "prices",
+    "graphs",
+    "training",
+    "environments",
+)
 
 
 def main() -> None:

@@ -60,7 +60,7 @@ def main() -> None:
     """Runs the benchmark and prints its table."""
     options = parse_options(__doc__ or "", count="problems (160)")
     count = int(options.count or (QUICK_COUNT if options.quick else COUNT))
-    outcomes = [found for index in range(count) if (found := _outcome(options.seed, index))]
+    outcomes = [found for index in range(count) if (found := outcome(options.seed, index))]
     excess = [found.auto_s / found.best_s - 1 for found in outcomes]
     summary = {
         "problems": len(outcomes),
@@ -106,7 +106,7 @@ def _cluster(rng: np.random.Generator) -> Cluster:
     return Cluster(name="drawn", nodes=tuple(nodes), inter_node_link=between)
 
 
-def _outcome(seed: int, index: int) -> Outcome | None:
+def outcome(seed: int, index: int) -> Outcome | None:
     """None where nothing fits."""
     problem = drawn_problem(seed, index)
     start = time.process_time()
