@@ -104,7 +104,9 @@ def test_parts_are_cut_so_that_the_slowest_takes_least(seed: int) -> None:
 
     def slowest(stops: tuple[int, ...]) -> float:
         edges = pairwise((1, *stops))
-        return max(compute_s[a:b, kind].sum() for (a, b), kind in zip(edges, kinds, strict=True))
+        return max(
+            float(compute_s[a:b, kind].sum()) for (a, b), kind in zip(edges, kinds, strict=True)
+        )
 
     parts = [Part(stop, ((name,),)) for stop, name in zip((2, 3, 7), order, strict=True)]
     found = tuple(part.stop for part in estimates.evenly_cut(parts, 1))
