@@ -22,6 +22,10 @@ from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
 
+# Of what is left of a budget, for the size whose turn it is: those that promise most come first.
+LEAST_PART = 1 / 2
+# A planner that uses all of its time goes on with the best size if so much of it is left.
+WORTH_MORE = 0.15
 # Why a size of micro-batches is not the one.
 BOUND_IS_ABOVE = "no placement that fits by the planners' rule is below the bound"
 IS_HOPELESS = "simple placements cost too much for any search to make up"
@@ -47,8 +51,8 @@ def place(
         problem: Model profile, cluster and job, and what may be chosen.
         planner: A registered name, or a planner of your own.
         budget: Evaluations and seconds that the planner may spend; unlimited by default. Of what is
-            left each size of micro-batches gets an equal part when its turn comes: what one of them
-            does not need the others have.
+            left each size of micro-batches gets half when its turn comes, those first that promise
+            most: what one of them does not need the others have.
         seed: Of planners that draw random numbers.
         effort: `fast`, `normal` or `high`, for planners that can try harder (`ppo`, `auto`); a
             warning where the planner knows no efforts.
@@ -110,7 +114,7 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
             why = outlook.why(known) or NO_BUDGET
             tried.append(entry._replace(why=why))
             continue
-        own = budget.share(1 / (len(asked) - number))
+        own = budget.share(max(1 / (len(asked) - number), LEAST_PART))
         if math.isfinite(known) and problem.job.objective == "throughput":
             own.known_cost = known
         try:
@@ -128,6 +132,9 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         budget.charge(own)
     if best is None:
         raise reasons[0]
+    if getattr(planner, "is_patient", False) and budget.time_share < 1 - WORTH_MORE:
+        best = _with_time_left(best, planner, budget)
+        answers.append(best)
     return replace(
         with_executable(with_bound_over(best, answers, asked, tried), asked),
         evaluations=budget.evaluations_used,
@@ -135,6 +142,19 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         planning_cpu_s=budget.cpu_seconds_used,
         tried_sizes=tuple(sorted(tried, key=lambda each: each.size)),
     )
+
+
+def _with_time_left(best: PlaceResult, planner: Planner | System, budget: Budget) -> PlaceResult:
+    """The best size once more, with all time that the others have left."""
+    own = budget.share(1.0)
+    if not own.has_time_limit:
+        return best
+    try:
+        again = place_one_size(best.problem, planner, own)
+    except InfeasibleError:
+        again = best
+    budget.charge(own)
+    return min(best, again, key=_rank)
 
 
 class _Outlook(NamedTuple):

@@ -14,8 +14,6 @@ from heterps_agents.asymmetric.weave import Weave, plan_of_weave
 
 # A better plan is so much better, by the simulator.
 GAIN = 1 - 1e-4
-# What the formula finds so much longer than the best of all is not simulated.
-NEAR = 1.05
 # Plans in turn that differ in cuts and shares alone.
 MOST_ALIKE = 2
 
@@ -26,10 +24,12 @@ class Patience(NamedTuple):
     Attributes:
         parts: Of plans that the formula is asked of, in all.
         tried: Plans that are simulated, in turn without a better one.
+        near: None that the formula finds so many times as long as the best of all.
     """
 
     parts: int
     tried: int
+    near: float
 
 
 class Descent:
@@ -72,8 +72,8 @@ class Descent:
         untried = {
             weave: cost for weave, cost in self._known.items() if weave not in self._simulated
         }
-        least = min(self._known.values(), default=math.inf)
-        near = [weave for weave, cost in untried.items() if cost <= NEAR * least]
+        most = self._patience.near * min(self._known.values(), default=math.inf)
+        near = [weave for weave, cost in untried.items() if cost <= most]
         alike, num_tried = Counter[frozenset[object]](), 0
         for weave in sorted(near, key=untried.__getitem__):
             if num_tried == self._patience.tried or self._judge.is_exhausted:

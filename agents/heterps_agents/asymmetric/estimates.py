@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from heterps_agents.asymmetric.lane_costs import BlockCost, LaneCosts, Row
@@ -20,6 +21,8 @@ from heterps_agents.asymmetric.weave import Group, Lane, Part, Weave
 from heterps_envs.closed_form.formula import stage_work_s
 from heterps_envs.problem import Problem
 
+# Of the time of the slowest part, where parts are cut evenly.
+HALVINGS = 12
 # Called from Python, one number at a time.
 _work_s = getattr(stage_work_s, "py_func", stage_work_s)
 
@@ -119,6 +122,34 @@ class Estimates:
             is_enough = front.seconds(first, middle) >= back.seconds(middle, part.stop)
             low, high = (low, middle) if is_enough else (middle + 1, high)
         return min((cut for cut in (low - 1, low) if cut > first), key=longest)
+
+    def evenly_cut(self, parts: Sequence[Part], first: int) -> list[Part]:
+        """Parts of a lane cut so that the slowest takes as little as can be, by halving that.
+
+        Args:
+            parts: From a layer on; the end of the last one stays.
+            first: That layer.
+        """
+        if len(parts) < 2:
+            return list(parts)
+        columns = [self._costs.column(part) for part in parts]
+        replicas = [len(part.groups) for part in parts]
+        stop = parts[-1].stop
+        own = [first, *(part.stop for part in parts)]
+        high = max(
+            column.seconds(own[i], own[i + 1]) / replicas[i] for i, column in enumerate(columns)
+        )
+        low, best = 0.0, own[1:]
+        for _ in range(HALVINGS):
+            middle, cuts, at = (low + high) / 2, list[int](), first
+            for index, column in enumerate(columns):
+                # Each part behind it needs a layer.
+                at = column.last_within(at, stop - len(parts) + index + 1, middle * replicas[index])
+                cuts.append(at)
+            is_enough = at >= stop and all(a < b for a, b in pairwise([first, *cuts]))
+            low, high = (low, middle) if is_enough else (middle, high)
+            best = cuts if is_enough else best
+        return [part._replace(stop=cut) for part, cut in zip(parts, best, strict=True)]
 
     def _entered(self, weave: Weave, blocks: Sequence[BlockCost]) -> Iterator[_Entered]:
         """All lanes, with the ways to them."""

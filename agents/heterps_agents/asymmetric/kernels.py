@@ -17,9 +17,9 @@ from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import (
     Built,
     in_flight,
+    put_in_front,
     stage_after_option_s,
     stage_bytes,
-    step_with_stage_s,
 )
 from heterps_envs.compiled import uncounted
 
@@ -95,8 +95,6 @@ def _with_stage(
 ) -> tuple[float, float]:
     """Step time and fill with layers `start .. stop - 1` in front of what is built."""
     share = (beside.share + replicas - 1) // replicas
-    forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
-    compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
     after = stage_after_option_s(k, start, stop, kind, replicas)
     if beside.others > 0:
         # A ring over all that hold the layers takes the place of that over the replicas.
@@ -105,14 +103,8 @@ def _with_stage(
         ring_s = beside.latency_s + num_bytes / holders * beside.s_per_byte
         optimizer = k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind]
         after = max(after, optimizer + beside.counted * 2.0 * (holders - 1.0) * ring_s)
-    has_next = built.kind >= 0
-    neighbour = built.kind if has_next else kind
-    latency = k.latency_s[kind, neighbour]
-    transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
-    step = step_with_stage_s(
-        forward, compute - forward, after, built, share, held, transfer, latency
-    )
-    return step, compute + (2.0 * (latency + transfer) + built.fill_s if has_next else 0.0)
+    found: tuple[float, float] = put_in_front(k, start, stop, kind, share, held, after, built)
+    return found
 
 
 @njit(cache=True)

@@ -33,6 +33,18 @@ class Column(NamedTuple):
         forward = self.forward_s[stop] - self.forward_s[first]
         return forward + self.backward_s[stop] - self.backward_s[first]
 
+    def last_within(self, first: int, most: int, seconds: float) -> int:
+        """The last cut, at most `most`, up to which layers from `first` on take no longer.
+
+        It is `first` where not even one layer does.
+        """
+        low, high = first, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            is_within = self.seconds(first, middle) <= seconds
+            low, high = (middle, high) if is_within else (low, middle - 1)
+        return low
+
 
 class Row(NamedTuple):
     """One part of a lane.

@@ -120,16 +120,20 @@ class Moves:
                     continue
                 changed = _with_part(weave, one, first._replace(groups=second.groups))
                 changed = _with_part(changed, two, second._replace(groups=first.groups))
-                for number in {one.block, two.block}:
+                numbers = {one.block, two.block}
+                for number in numbers:
                     changed = self._shared(changed, number)
                 yield changed
+                yield from self._cut_anew(changed, numbers)
 
     def _replaced(self, weave: Weave, place: Place, group: Group) -> Iterator[Weave]:
         """Another group in the place of one."""
         part = _part_at(weave, place)
         if self._estimates.kind(group) != self._estimates.kind(part.groups[0]):
             changed = _with_part(weave, place, part._replace(groups=(group, *part.groups[1:])))
-            yield self._shared(changed, place.block)
+            changed = self._shared(changed, place.block)
+            yield changed
+            yield from self._cut_anew(changed, {place.block})
 
     def _with_more(self, weave: Weave, places: Sequence[Place], group: Group) -> Iterator[Weave]:
         """One more group: a lane of its own, or some layers of a part, the front or the back."""
@@ -209,6 +213,30 @@ class Moves:
                     changed = _with_block(weave, number, (*rest, Lane(1, parts)))
                     yield self._shared(changed, number)
 
+    def _cut_anew(self, weave: Weave, numbers: Iterable[int]) -> Iterator[Weave]:
+        """The plan with even parts in some blocks, where it has others.
+
+        Blocks of one lane in a row are cut as one lane.
+        """
+        blocks = list(weave.blocks)
+        for first, stop in {_run_of(weave, number) for number in numbers}:
+            start = weave.starts[first]
+            if stop - first > 1 or len(blocks[first]) == 1:
+                parts = [part for block in blocks[first:stop] for part in block[0].parts]
+                cut = iter(self._estimates.evenly_cut(parts, start))
+                for number in range(first, stop):
+                    (lane,) = blocks[number]
+                    own = tuple(next(cut) for _ in lane.parts)
+                    blocks[number] = (lane._replace(parts=own),)
+            else:
+                blocks[first] = tuple(
+                    lane._replace(parts=tuple(self._estimates.evenly_cut(lane.parts, start)))
+                    for lane in blocks[first]
+                )
+        changed = weave._replace(blocks=tuple(blocks))
+        if changed != weave:
+            yield changed
+
     def _shared(self, weave: Weave, number: int) -> Weave:
         """The micro-batches of a block shared by what its lanes take."""
         block, first = weave.blocks[number], weave.starts[number]
@@ -229,6 +257,17 @@ def places_of(weave: Weave) -> list[Place]:
         for index, lane in enumerate(block)
         for part in range(len(lane.parts))
     ]
+
+
+def _run_of(weave: Weave, number: int) -> tuple[int, int]:
+    """Of a row of blocks of one lane the first, and that behind the last; or a block alone."""
+    first, stop = number, number + 1
+    if len(weave.blocks[number]) == 1:
+        while first > 0 and len(weave.blocks[first - 1]) == 1:
+            first -= 1
+        while stop < len(weave.blocks) and len(weave.blocks[stop]) == 1:
+            stop += 1
+    return first, stop
 
 
 def _part_at(weave: Weave, place: Place) -> Part:

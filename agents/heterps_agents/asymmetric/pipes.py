@@ -117,12 +117,12 @@ class Effort(NamedTuple):
     Attributes:
         work: Stages that are put in front of others in one sweep, about.
         most_parts: Layers are joined where there are more, for the sweep.
-        most_replicas: Of a stage.
+        replicas: Of a stage at most; pipelines are sought with each of these limits.
     """
 
     work: float = 2e6
     most_parts: int = 48
-    most_replicas: int = 4
+    replicas: tuple[int, ...] = (4,)
 
 
 def pipes_of(view: View, limit_s: float, counted: float, effort: Effort) -> Pipes | None:
@@ -144,10 +144,11 @@ def pipes_of(view: View, limit_s: float, counted: float, effort: Effort) -> Pipe
     for share in _shares(kernel):
         others = kernel.num_micro_batches / share - 1
         beside = view.beside(share, others, counted)
-        room = _room_for(kernel, edges, counts, effort.most_replicas, limit_s)
-        sweep(kernel, beside, room)
-        for vector, stages in _best(room):
-            found.setdefault((vector, stages), (share, others))
+        for most_replicas in effort.replicas:
+            room = _room_for(kernel, edges, counts, most_replicas, limit_s)
+            sweep(kernel, beside, room)
+            for vector, stages in _best(room):
+                found.setdefault((vector, stages), (share, others))
     if not found:
         return None
     lines = [
@@ -174,7 +175,7 @@ def parts_of(kernel: KernelTables, most: int) -> Integers:
 def _counts_for(kernel: KernelTables, num_parts: int, effort: Effort) -> Counts:
     """Multisets of as many devices as a sweep has time for."""
     device_count = [int(count) for count in kernel.device_count]
-    each = num_parts**2 / 2 * kernel.num_options * effort.most_replicas
+    each = num_parts**2 / 2 * kernel.num_options * sum(effort.replicas)
     degree = int(kernel.devices_of_option.max())
     most = min(sum(device_count), num_parts * degree)
     while most > 2 and each * num_counts(device_count, most) > effort.work:

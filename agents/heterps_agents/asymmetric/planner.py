@@ -48,12 +48,15 @@ class AsymmetricPlanner:
 
     Args:
         seed: Of the searches for chains.
+
+    Attributes:
+        enumerates: Whether it does that.
     """
 
     name, chooses_options = "asymmetric", True
 
     def __init__(self, seed: int = 0) -> None:
-        self.seed = seed
+        self.seed, self.enumerates = seed, True
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found.
@@ -67,7 +70,7 @@ class AsymmetricPlanner:
         found = candidates(problem, budget, chain, self.seed, THOROUGH)[:NUM_FINISHED]
         known = self._finished(problem, [chain, *found], budget)
         view = problem.by_node
-        if problem.job.objective != "price" and can_be_exhaustive(view):
+        if self.enumerates and problem.job.objective != "price" and can_be_exhaustive(view):
             known = self._best_of_all(view, known, budget)
         return known.changed(planner=self.name, seed=self.seed)
 

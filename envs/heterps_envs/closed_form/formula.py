@@ -215,15 +215,34 @@ def append_stage(
         Step time and fill with the stage.
     """
     share = (k.num_micro_batches + replicas - 1) // replicas
+    after = stage_after_option_s(k, start, stop, kind, replicas)
+    return put_in_front(k, start, stop, kind, share, held, after, built)
+
+
+@uncounted
+def put_in_front(
+    k: Any, start: int, stop: int, kind: int, share: int, held: int, after_s: float, built: Any
+) -> tuple[float, float]:
+    """Step time and fill with a stage in front of what is built, see `append_stage`.
+
+    Args:
+        k: `KernelTables`.
+        start: Its first layer.
+        stop: The layer behind it.
+        kind: Its option.
+        share: Micro-batches of its busiest replica.
+        held: How many of them it has in flight at most.
+        after_s: Seconds that follow its last backward pass.
+        built: `Built`.
+    """
     forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
     compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-    after = stage_after_option_s(k, start, stop, kind, replicas)
     has_next = built.kind >= 0
     neighbour = built.kind if has_next else kind
     latency = k.latency_s[kind, neighbour]
     transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
     step = step_with_stage_s(
-        forward, compute - forward, after, built, share, held, transfer, latency
+        forward, compute - forward, after_s, built, share, held, transfer, latency
     )
     return step, compute + (2.0 * (latency + transfer) + built.fill_s if has_next else 0.0)
 

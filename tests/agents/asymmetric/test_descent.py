@@ -36,7 +36,7 @@ def descended(problem: Problem, patience: Patience, stages: float = 1e9) -> tupl
 
 def test_it_brings_in_the_idle_devices() -> None:
     problem = small_problem(6, (1, 1, 1), memory=5.0, bandwidth_bytes_per_s=1e11)
-    start, best = descended(problem, Patience(100_000, 20))
+    start, best = descended(problem, Patience(100_000, 20, 1.05))
     # Speeds are 4, 2, 1.
     assert best.cost < start.cost / 5
     assert set(best.plan.devices) == {"d0", "d1", "d2"}
@@ -49,12 +49,14 @@ def test_it_brings_in_the_idle_devices() -> None:
 def test_without_patience_or_simulations_the_start_is_the_answer() -> None:
     problem = small_problem(6, (1, 1, 1), memory=5.0)
     for start, best in (
-        descended(problem, Patience(0, 20)),
-        descended(problem, Patience(100_000, 20), stages=0),
+        descended(problem, Patience(0, 20, 1.05)),
+        descended(problem, Patience(100_000, 20, 1.05), stages=0),
     ):
         assert best == start
 
 
 def test_nothing_is_simulated_twice_and_the_answer_is_the_same() -> None:
     problem = small_problem(5, (1, 2), memory=5.0)
-    assert descended(problem, Patience(20_000, 10)) == descended(problem, Patience(20_000, 10))
+    assert descended(problem, Patience(20_000, 10, 1.05)) == descended(
+        problem, Patience(20_000, 10, 1.05)
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from itertools import pairwise
 
 import pytest
 
@@ -92,3 +93,23 @@ def test_the_plan_of_a_mixed_block_is_near_its_simulated_step() -> None:
     # It counts on more in flight than the rule, as the judge does.
     judged = Judge(problem, Budget()).judged(plan)
     assert Estimates(problem).step_s(weave) == pytest.approx(judged.cost, rel=0.1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_parts_are_cut_so_that_the_slowest_takes_least(seed: int) -> None:
+    problem = small_problem(7, (1, 1, 1), memory=5.0, seed=seed)
+    estimates = Estimates(problem)
+    order = ("d1", "d0", "d2") if seed % 2 else ("d2", "d0", "d1")
+    compute_s, kinds = problem.tables.compute_s, [problem.class_of[name] for name in order]
+
+    def slowest(stops: tuple[int, ...]) -> float:
+        edges = pairwise((1, *stops))
+        return max(
+            float(compute_s[a:b, kind].sum()) for (a, b), kind in zip(edges, kinds, strict=True)
+        )
+
+    parts = [Part(stop, ((name,),)) for stop, name in zip((2, 3, 7), order, strict=True)]
+    found = tuple(part.stop for part in estimates.evenly_cut(parts, 1))
+    best = min(((a, b, 7) for a in range(2, 6) for b in range(a + 1, 7)), key=slowest)
+    assert found[-1] == 7
+    assert slowest(found) <= 1.001 * slowest(best)

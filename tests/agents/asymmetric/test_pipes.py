@@ -16,7 +16,7 @@ from heterps_envs.closed_form.objective import stages_step_time_s
 from heterps_envs.problem import Problem
 from tests.uneven_problems import uneven_problem
 
-EFFORT = Effort(1e9, 100, 3)
+EFFORT = Effort(1e9, 100, (3,))
 
 
 def every_pipeline(view: View) -> Iterator[Stages]:

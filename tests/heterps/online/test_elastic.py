@@ -85,8 +85,9 @@ def test_the_decision_is_plain_data_for_json(problem: Problem) -> None:
 
 
 def test_a_lost_idle_device_changes_nothing() -> None:
-    """A model of one layer is fastest on the fast device alone."""
-    problem = Problem(blocks_profile(1), load_cluster("local-emulated"), Job(dtype="float32"))
+    """A model of one layer and one sample is fastest on the fast device alone."""
+    job = Job(dtype="float32", global_batch_size=1)
+    problem = Problem(blocks_profile(1), load_cluster("local-emulated"), job)
     plan = place(problem).plan
     assert plan.devices == ("fast",)
     update = ElasticController(problem, plan).replan(change(problem, plan, lost=("medium",)))

@@ -1,1 +1,1 @@
-"""Tangram (2026): plans of equal devices for slices of the model, composed to a pipeline."""
+"""Tangram (2026): plans of equal devices for slices, composed to one pipeline."""

@@ -18,7 +18,7 @@ islands; the second round keeps all, so that it finds the optimum.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -73,17 +73,20 @@ def _together(parts: Sequence[_Built]) -> _Built:
     )
 
 
-def best_pipeline(islands: Islands, plans: PartialPlans) -> Pipeline | None:
+def best_pipeline(
+    islands: Islands, plans: PartialPlans, should_stop: Callable[[], bool] = lambda: False
+) -> Pipeline | None:
     """The composition of least seconds; None where none has memory.
 
     Args:
         islands: What there is.
         plans: Of every slice and island.
+        should_stop: Asked now and then; once it is true, the best of a first look is the answer.
     """
     composer = _Composer(islands, plans)
     first = composer.within(math.inf, _FEW)
     limit_s = math.inf if first is None else first.step_time_s * ROUNDING
-    return composer.within(limit_s) or first
+    return composer.within(limit_s, should_stop=should_stop) or first
 
 
 class _Composer:
@@ -109,12 +112,18 @@ class _Composer:
         links = islands.latency_s, islands.inverse_bandwidth
         return all(np.array_equal(link, link[np.ix_(swapped, swapped)]) for link in links)
 
-    def within(self, limit_s: float, most: int | None = None) -> Pipeline | None:
+    def within(
+        self,
+        limit_s: float,
+        most: int | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> Pipeline | None:
         """The best pipeline, if it takes less than a limit.
 
         Args:
             limit_s: Of a step.
             most: What is kept with the same islands and the same one in front; None: all.
+            should_stop: Ends the search without an answer.
         """
         built: dict[tuple[int, int], _Built] = {}
         best_s, best = limit_s, None
@@ -123,6 +132,8 @@ class _Composer:
                 twin = self.twin_in_front[island]
                 if not used >> island & 1 or (twin >= 0 and not used >> twin & 1):
                     continue
+                if should_stop():
+                    return None
                 found = self._with_front(built, used, island, best_s, most)
                 if found is None:
                     continue

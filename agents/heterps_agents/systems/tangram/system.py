@@ -59,8 +59,10 @@ class Tangram(System):
         views = [problem] if merged is None else [problem, merged]
         answers = []
         for view in views:
+            if answers and budget.is_exhausted:
+                break
             budget.spend()
-            found = _composed(view)
+            found = _composed(view, budget)
             answers += [] if found is None else [found]
         if not answers:
             raise InfeasibleError("no pipeline of even plans has room for the model")
@@ -69,12 +71,12 @@ class Tangram(System):
         return SystemAnswer(plan, OwnCost(seconds, STEP))
 
 
-def _composed(problem: Problem) -> _Found | None:
+def _composed(problem: Problem, budget: Budget) -> _Found | None:
     strategy = problem.strategy
     allowed = Strategy(recompute="auto") if strategy.is_plain else strategy
     islands = islands_of(problem, options_of(problem, allowed))
     plans = partial_plans(islands)
-    found = best_pipeline(islands, plans)
+    found = best_pipeline(islands, plans, lambda: budget.time_share >= 1.0)
     if found is None:
         return None
     stages = [stage for index in found.plans for stage in stages_of(islands, plans, index)]
