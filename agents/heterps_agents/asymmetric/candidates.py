@@ -61,7 +61,7 @@ class Trial(NamedTuple):
     sees_all: bool
 
 
-QUICK = Trial(Effort(2e5, 24, (2,)), Patience(24_000, 10, 1.005), 6, (0.2,), (1.0, 1.3), 300, False)
+QUICK = Trial(Effort(2e5, 24, (2,)), Patience(24_000, 10, 1.02), 6, (0.2,), (1.0, 1.3), 300, False)
 THOROUGH = Trial(
     Effort(5e6, 64, (1, 4)), Patience(200_000, 40, 1.05), 30, (0.2, 1.0), (1.0, 1.3), 6_000, True
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from itertools import chain
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import NamedTuple
 
 from heterps_agents.asymmetric.estimates import Estimates
@@ -15,7 +16,7 @@ from heterps_agents.asymmetric.weave import Weave, plan_of_weave
 # A better plan is so much better, by the simulator.
 GAIN = 1 - 1e-4
 # Plans in turn that differ in cuts and shares alone.
-MOST_ALIKE = 2
+MOST_ALIKE = 3
 
 
 class Patience(NamedTuple):
@@ -49,6 +50,7 @@ class Descent:
         self._patience, self._left = patience, patience.parts
         self._known: dict[Weave, float] = {}
         self._simulated: set[Weave] = set()
+        self._path: list[Weave] = []
 
     def best_from(self, start: Weave, known: Judged) -> Judged:
         """The best plan that is found from one, or that one.
@@ -68,30 +70,36 @@ class Descent:
         return best
 
     def _first_better(self, best: Judged) -> tuple[Weave, Judged] | None:
-        """Of what the formula likes, the first that is simulated in less."""
-        untried = {
-            weave: cost for weave, cost in self._known.items() if weave not in self._simulated
-        }
-        most = self._patience.near * min(self._known.values(), default=math.inf)
-        near = [weave for weave, cost in untried.items() if cost <= most]
-        alike, num_tried = Counter[frozenset[object]](), 0
-        for weave in sorted(near, key=untried.__getitem__):
-            if num_tried == self._patience.tried or self._judge.is_exhausted:
+        """Of what the formula likes, and what led there, the first that is simulated in less."""
+        for weave in chain(islice(self._liked(), self._patience.tried), reversed(self._path)):
+            if self._judge.is_exhausted:
                 return None
-            shape = _shape(weave)
-            if alike[shape] == MOST_ALIKE:
+            if weave in self._simulated:
                 continue
-            alike[shape] += 1
-            num_tried += 1
             self._simulated.add(weave)
             judged = self._judge.judged(plan_of_weave(weave, best.plan), best.cost * GAIN)
             if judged.cost < best.cost * GAIN:
                 return weave, judged
         return None
 
+    def _liked(self) -> Iterator[Weave]:
+        """What is best by the formula, the best first, and not too many that differ little."""
+        most = self._patience.near * min(self._known.values(), default=math.inf)
+        near = [
+            weave
+            for weave, cost in self._known.items()
+            if cost <= most and weave not in self._simulated
+        ]
+        alike = Counter[frozenset[object]]()
+        for weave in sorted(near, key=self._known.__getitem__):
+            shape = _shape(weave)
+            alike[shape] += 1
+            if alike[shape] <= MOST_ALIKE:
+                yield weave
+
     def _descend(self, start: Weave) -> None:
         """Notes all changes of a plan, of the best of them, and so on, by the formula."""
-        current, cost = start, self._cost(start)
+        current, cost, self._path = start, self._cost(start), []
         while self._left > 0:
             best, least = current, cost
             for weave in chain(self._moves.cuts(current), self._moves.changes(current)):
@@ -103,6 +111,7 @@ class Descent:
             if best is current:
                 return
             current, cost = best, least
+            self._path.append(current)
 
     def _cost(self, weave: Weave) -> float:
         if weave not in self._known:
@@ -112,8 +121,8 @@ class Descent:
 
 
 def _shape(weave: Weave) -> frozenset[object]:
-    """Which devices stand in which lanes."""
-    return frozenset(
+    """Which devices stand in which lanes, and whether any state is divided."""
+    return frozenset({bool(weave.sharded)}) | frozenset(
         (number, tuple((part.groups, part.memory) for part in lane.parts))
         for number, block in enumerate(weave.blocks)
         for lane in block

@@ -99,6 +99,10 @@ class Estimates:
         name = group[0]
         return self._problem.class_of[name], self._problem.device_named[name].node, len(group)
 
+    def like(self, node: str) -> str:
+        """The first node that equals a node."""
+        return self._problem.equal_nodes[node]
+
     def even_cut(self, first: int, part: Part, group: Group, *, is_front: bool) -> int | None:
         """Where a part is divided so that both halves take about as long; None: it is one layer.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -234,8 +234,3 @@ def _line(
         return 0.0, max(few / share, 1e-30), share
     each_s = max((many - few) / float(shares[1] - share), 1e-30)
     return few - share * each_s, each_s, total
-
-
-def rows_of(stages: Sequence[tuple[int, int, int]]) -> Integers:
-    """(S, 3) of stages."""
-    return np.array(stages, np.int64)

@@ -140,7 +140,7 @@ def test_every_move_is_a_plan_of_all_layers_and_micro_batches(
     assert weave is not None
     moves = Moves(Estimates(problem), groups_of(problem, like), ["keep", "recompute"])
     found = {*moves.cuts(weave), *moves.changes(weave)}
-    assert len(found) > 50
+    assert len(found) > 20
     for changed in found:
         plan = plan_of_weave(changed, like).changed()
         assert len(set(plan.devices)) == len(plan.stages)
