@@ -39,7 +39,7 @@ from heterps_agents.finishing.strategies import (
 )
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
-from heterps_agents.interface.registry import register
+from heterps_agents.interface.registry import planner_named, register
 from heterps_agents.interface.views import fastest
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
 from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
@@ -49,7 +49,7 @@ from heterps_agents.search.starts import simple_codes
 from heterps_agents.search.together import searched
 from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.plan import Bound, Plan
-from heterps_configs.errors import InfeasibleError
+from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.library import shipped
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import (
@@ -78,6 +78,9 @@ POLISH_EVALUATIONS = 50_000
 HARDER = {"fast": "normal", "normal": "high", "high": "high"}
 # Of a budget, for plans with options, where others are allowed too.
 OPTIONS_PART = 1 / 2
+# Of what is left of a budget then, for plans composed of islands of equal devices; how long that
+# takes doubles with each island.
+COMPOSER, COMPOSED_PART, MOST_ISLANDS = "tangram", 1 / 2, 5
 # With options the policy looks where there are at most so many ways to carry out a stage, replicas
 # counted: a fraction of a second. So many of its placements are simulated.
 LEAST_EFFORT, MOST_CANDIDATES, NUM_LEARNED = "fast", 1500, 6
@@ -171,6 +174,8 @@ class AutoPlanner:
         budget.known_cost = known
         if even is not None:
             found.append(even.plan.changed(planner=self.name))
+        if is_throughput and math.isinf(known):
+            found += self._composed(problem, budget)
         if not found:
             least_s = None if optimum is None else optimum.step_time_s
             raise InfeasibleError(_why_none(problem, budget), least_s)
@@ -181,6 +186,20 @@ class AutoPlanner:
             best, step_time_s = best_near(problem, best, budget)
         best = best.changed(predicted_step_time_s=step_time_s)
         return best.changed(bound=self._bound_with_options(problem, best, optimum, budget))
+
+    def _composed(self, problem: Problem, budget: Budget) -> list[Plan]:
+        """Even plans of equal devices, composed as Tangram does, where there are few kinds.
+
+        Each part of the model has its own degree and replicas, of which searches find few at once.
+        """
+        if not 2 <= len(problem.classes) <= MOST_ISLANDS or budget.is_exhausted:
+            return []
+        own = budget.share(COMPOSED_PART)
+        found = list[Plan]()
+        with contextlib.suppress(HeterpsError):
+            found = [planner_named(COMPOSER, self.seed).plan(problem, own)]
+        budget.charge(own)
+        return [plan.changed(planner=self.name) for plan in found]
 
     def _bound_with_options(
         self, problem: Problem, plan: Plan, optimum: ExactResult | None, budget: Budget
