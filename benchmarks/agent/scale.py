@@ -30,7 +30,7 @@ from heterps_envs.problem_sets.scale import SCALE_SETS
 
 QUICK_PROBLEMS = 3
 NORMAL, HIGH = "policy, effort normal", "policy, effort high"
-SEARCHES = ("genetic", "annealing", "cross-entropy", "unlearned-beam")
+SEARCHES = ("genetic", "annealing", "unlearned-beam")
 NOTE = (
     "Shipped models on {devices} devices of 4 to 8 types, simulated; planning and simulating "
     "together are what a line's CPU is."
@@ -69,7 +69,7 @@ def run(settings: Settings) -> SectionResult:
 
 def entries(policy: Policy) -> list[Entry[Problem, PlaceResult]]:
     """The lines of the table."""
-    weights = {"price weights": by_price(), **{f"untrained {i}": untrained(i) for i in range(3)}}
+    weights = {"price weights": by_price(), **{f"untrained {i}": untrained(i) for i in range(2)}}
     ours = {NORMAL: _with_policy(policy, "normal"), HIGH: _with_policy(policy, "high")}
     others = {f"{name}, effort high": _with_policy(own, "high") for name, own in weights.items()}
     lines = [Entry(name, partial(_placed, make)) for name, make in ours.items()]
