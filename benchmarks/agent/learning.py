@@ -22,14 +22,17 @@ from heterps_agents.learned.policy import Policy
 from heterps_envs.arrays import Code
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem_sets.chains import fingerprint
-from heterps_envs.problem_sets.development import DEVELOPMENT_BEYOND
+from heterps_envs.problem_sets.development import DEVELOPMENT_BEYOND, DEVELOPMENT_CHAINS
 from heterps_envs.problem_sets.scale import SCALE_SETS
 from heterps_envs.problem_sets.test_sets import chain_set
 
 QUICK_PROBLEMS = 3
 UNTRAINED_SEEDS = (0, 1, 2)
 EFFORTS = ("policy, effort normal", "policy, effort high")
+IN_RANGE = "development"
 NOTES = {
+    "in-range": "8-32 layers, 2-4 device classes, 1-4 devices of each class.",
+    "development": "The sizes of in-range, drawn by the other generator.",
     "beyond-exact": "8-12 device classes, 48-128 layers, 2-4 devices of each class.",
     "scale": "Shipped models on 256 to 2,048 devices of 4 to 8 types, by the closed form.",
     "development-beyond-exact": "The sizes of beyond-exact, drawn by the other generator.",
@@ -69,13 +72,13 @@ def run(settings: Settings) -> SectionResult:
 
 
 def problems(is_development: bool) -> Mapping[str, list[CostTables]]:
-    """The sets beyond the exact solver: those of choices, or the frozen ones."""
+    """A set in range and those beyond the exact solver: those of choices, or the frozen ones."""
     name = "development-scale" if is_development else "scale"
     scale = [problem.plain.tables for problem in SCALE_SETS[name].problems()]
     if is_development:
         drawn = {name: draw.problems() for name, draw in DEVELOPMENT_BEYOND.items()}
-        return {**drawn, name: scale}
-    return {"beyond-exact": chain_set("beyond-exact"), name: scale}
+        return {IN_RANGE: DEVELOPMENT_CHAINS[IN_RANGE].problems(), **drawn, name: scale}
+    return {**{each: chain_set(each) for each in ("in-range", "beyond-exact")}, name: scale}
 
 
 def _policies(settings: Settings) -> dict[str, Policy]:
