@@ -30,7 +30,7 @@ from heterps_envs.problem_sets.scale import SCALE_SETS
 
 QUICK_PROBLEMS = 3
 NORMAL, HIGH = "policy, effort normal", "policy, effort high"
-SEARCHES = ("genetic", "annealing", "unlearned-beam")
+SEARCHES = ("genetic", "annealing")
 NOTE = (
     "Shipped models on {devices} devices of 4 to 8 types, simulated; planning and simulating "
     "together are what a line's CPU is."
@@ -69,16 +69,15 @@ def run(settings: Settings) -> SectionResult:
 
 def entries(policy: Policy) -> list[Entry[Problem, PlaceResult]]:
     """The lines of the table."""
-    weights = {"price weights": by_price(), **{f"untrained {i}": untrained(i) for i in range(2)}}
+    weights = {"price weights": by_price(), "untrained": untrained(0)}
     ours = {NORMAL: _with_policy(policy, "normal"), HIGH: _with_policy(policy, "high")}
     others = {f"{name}, effort high": _with_policy(own, "high") for name, own in weights.items()}
     lines = [Entry(name, partial(_placed, make)) for name, make in ours.items()]
     lines.append(Entry("auto", partial(_placed, partial(_named, "auto"))))
     lines += [Entry(name, partial(_placed, make)) for name, make in others.items()]
-    for search in SEARCHES:
-        run_search = partial(_placed, partial(_named, search))
-        lines += [Entry(search, run_search, cpu_of=line) for line in (NORMAL, HIGH)]
-    return [*lines, Entry("uniform-3d", partial(_placed, partial(_named, "uniform-3d")))]
+    return lines + [
+        Entry(search, partial(_placed, partial(_named, search)), cpu_of=HIGH) for search in SEARCHES
+    ]
 
 
 def _with_policy(policy: Policy, effort: str) -> Make:
@@ -107,8 +106,7 @@ def _gains(
     for ours in (NORMAL, HIGH):
         own = [row[ours]["cost"] for row in rows]
         for line in lines:
-            # At equal CPU, or without a limit.
-            if line.name not in (NORMAL, HIGH) and line.cpu_of in (None, ours):
+            if line.name not in (NORMAL, HIGH):
                 theirs = [row[line.name]["cost"] for row in rows]
                 found.append({"ours": ours, "method": line.name, **paired(own, theirs)._asdict()})
         unlearned = [
