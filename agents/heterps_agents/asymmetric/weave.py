@@ -8,10 +8,10 @@ after the other, and a micro-batch takes one lane of each.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from heterps_configs.documents.plan import Bound, LayerRange, Pipeline, Plan, Stage
@@ -94,10 +94,13 @@ def plan_of_weave(weave: Weave, like: Plan) -> Plan:
     pipelines = tuple(
         Pipeline.unchecked(stages=route, micro_batches=tuple(own)) for route, own in routes.items()
     )
+    # With fewer micro-batches than replicas some of these get none, and are left out.
+    used = set(chain.from_iterable(routes))
+    stages = [stage for stage in stages if stage.name in used]
     return like.changed_unchecked(
         stages=tuple(stages),
         pipelines=pipelines,
-        sharded_state=_ranges(weave.sharded & _held_twice(weave)),
+        sharded_state=_ranges(weave.sharded & _held_twice(stages)),
         overlaps_reduce=None,
         bound=Bound(),
         executable_bound=Bound(),
@@ -105,18 +108,10 @@ def plan_of_weave(weave: Weave, like: Plan) -> Plan:
     )
 
 
-def _held_twice(weave: Weave) -> set[int]:
+def _held_twice(stages: Iterable[Stage]) -> set[int]:
     """Layers that several groups hold."""
-    found = set[int]()
-    for block, first in zip(weave.blocks, weave.starts, strict=False):
-        if len(block) > 1:
-            found.update(range(first, block[0].parts[-1].stop))
-            continue
-        for part in block[0].parts:
-            if len(part.groups) > 1:
-                found.update(range(first, part.stop))
-            first = part.stop
-    return found
+    held = Counter(layer for stage in stages for layer in stage.layers)
+    return {layer for layer, count in held.items() if count > 1}
 
 
 def _ranges(layers: AbstractSet[int]) -> tuple[LayerRange, ...]:

@@ -164,3 +164,12 @@ def test_groups_and_memories_are_those_that_a_strategy_allows() -> None:
     assert memories_of(always) == ["recompute"]
     assert {len(group) for group in groups_of(plain, plan)} == {1}
     assert memories_of(plain) == ["keep"]
+
+
+def test_replicas_that_no_micro_batch_reaches_are_left_out(problem: Problem) -> None:
+    like = chain(problem, PlacedStage(0, 9, 0, 1))
+    lonely = Lane(1, (Part(10, (("small-0",), ("small-1",))),))
+    weave = Weave(((Lane(15, (Part(10, (("fast-0",),)),)), lonely),))
+    plan = plan_of_weave(weave, like)
+    assert [stage.devices[0] for stage in plan.stages] == ["fast-0", "small-0"]
+    assert simulated_step_time_s(problem, plan) > 0

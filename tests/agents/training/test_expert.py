@@ -81,14 +81,13 @@ def test_a_run_of_expert_iteration_learns_from_what_it_finds(trained: Runs) -> N
     assert [state.share for state in seen] == sorted(state.share for state in seen)
     assert seen[-1].share == 1.0
     assert "searching, round 1 of 2: 16 of 24 problems" in {state.doing for state in seen}
-    # Nothing to imitate at first, then placements that the search has found.
+    # What short searches found at first, then what the policy's search has made of it.
     losses = [state.imitation_loss for state in seen]
-    assert np.isnan(losses[0])
-    assert np.isfinite(losses[-1])
+    assert losses[-1] < losses[0]
     folder = result.policy_file.parent
     events = EventAccumulator(str(folder / "imitation")).Reload()
     improved = [entry.value for entry in events.Scalars("train_imitation/improved_placements")]
-    assert improved[0] == EXPERT.pool_size
+    assert 0 <= improved[0] <= EXPERT.pool_size
     assert len(improved) == 2
     steps = [
         entry.step
