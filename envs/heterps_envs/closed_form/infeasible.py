@@ -144,8 +144,8 @@ def _too_slow(problem: Problem, tables: CostTables) -> str | None:
         return "no devices that are linked with each other hold the model"
     if math.isinf(least_s):
         return (
-            "the layers do not fit into the memory of all devices together, each of them in the way "
-            "in which it takes least, as planners count it"
+            "the layers do not fit into the memory of all devices together, each of them in the "
+            "way in which it takes least, as planners count it"
         )
     return (
         f"a step takes {least_s:.4g} s at least; nothing is planned for steps of more than "
