@@ -57,7 +57,7 @@ class Tangram(System):
         """
         merged = problem.over_nodes
         views = [problem] if merged is None else [problem, merged]
-        answers = []
+        answers = list[_Found]()
         for view in views:
             if answers and budget.is_exhausted:
                 break
