@@ -173,13 +173,16 @@ class _Links(NamedTuple):
     @classmethod
     def of(cls, problem: Problem) -> _Links:
         """Latencies are less what hosts take for a message: that keeps them busy."""
-        tables = problem.bounding_tables
+        # Also where devices of one class are on nodes that have others besides: then the tables
+        # have the slowest links between classes.
+        fastest = problem.links.of_classes(problem.classes, problem.nodes_apart, is_fastest=True)
+        counts = np.array([len(entry.devices) for entry in problem.classes])
         hosts = [node.host for node in problem.cluster.nodes]
         host_s = max(host.send_s for host in hosts) + max(host.receive_s for host in hosts)
-        is_other = tables.device_count + np.zeros((tables.num_classes, 1)) > 1
-        is_other |= ~np.eye(tables.num_classes, dtype=bool)
-        both = (tables.latency_s, tables.inverse_bandwidth_s_per_byte)
-        least = [np.where(is_other, np.minimum(link, link.T), np.inf).min(axis=1) for link in both]
+        is_other = ~np.eye(len(counts), dtype=bool) | np.diag(counts > 1)
+        least = [
+            np.where(is_other, np.minimum(link, link.T), np.inf).min(axis=1) for link in fastest
+        ]
         latency_s, s_per_byte = (np.where(np.isfinite(each), each, 0.0) for each in least)
         return cls(np.maximum(latency_s - host_s, 0.0), s_per_byte)
 
