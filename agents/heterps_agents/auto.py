@@ -41,7 +41,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import planner_named, register
 from heterps_agents.interface.views import fastest
-from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
+from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named, efforts
 from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
 from heterps_agents.learned.search import learned_codes
 from heterps_agents.search.annealing import anneal
@@ -73,9 +73,6 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 NEIGHBOUR_SECONDS = 0.5
 # Of each of the searches that go on from what the policy finds.
 POLISH_EVALUATIONS = 50_000
-# Where the exact solver gives up, what the policy does in all is a small part of the time that the
-# simulator takes for its choice: so it tries harder than it would alone.
-HARDER = {"fast": "normal", "normal": "high", "high": "high"}
 # Of a budget, for plans with options, where others are allowed too.
 OPTIONS_PART = 1 / 2
 # Of what is left of a budget then, for plans composed of islands of equal devices; how long that
@@ -331,12 +328,22 @@ class AutoPlanner:
         if DEFAULT_POLICY not in shipped("policies"):
             return anneal(start, kernel, goal, budget, seed, on_better=question.found)
         try:
-            plan = PolicyPlanner(seed, effort=HARDER[self.effort]).plan(problem, budget)
+            plan = PolicyPlanner(seed, effort=_harder(self.effort)).plan(problem, budget)
         except InfeasibleError:
             return start
         placement = placement_of(problem, plan)
         assert placement is not None, "the policy's plans are bound placements"
         return encode(placement)
+
+
+def _harder(effort: str) -> str:
+    """The next effort, where there is one.
+
+    Where the exact solver gives up, what the policy does in all is a small part of the time that
+    the simulator takes for its choice: so it tries harder than it would alone.
+    """
+    names = list(efforts())
+    return names[min(names.index(effort) + 1, len(names) - 1)]
 
 
 def _why_none(problem: Problem, budget: Budget) -> str:

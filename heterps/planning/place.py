@@ -132,7 +132,8 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         budget.charge(own)
     if best is None:
         raise reasons[0]
-    if getattr(planner, "is_patient", False) and budget.time_share < 1 - WORTH_MORE:
+    has_time = budget.has_time_limit and budget.time_share < 1 - WORTH_MORE
+    if has_time and getattr(planner, "is_patient", False):
         best = _with_time_left(best, planner, budget)
         answers.append(best)
     return replace(
@@ -147,8 +148,6 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
 def _with_time_left(best: PlaceResult, planner: Planner | System, budget: Budget) -> PlaceResult:
     """The best size once more, with all time that the others have left."""
     own = budget.share(1.0)
-    if not own.has_time_limit:
-        return best
     try:
         again = place_one_size(best.problem, planner, own)
     except InfeasibleError:
