@@ -5,12 +5,12 @@
     python benchmarks/agent/agent.py --workloads FOLDER --markdown docs/results/agent.md
 
 Sections: `chains` and `graphs` compare every method on every test set under equal budgets, in
-evaluations and in CPU seconds; `learning` puts other weights into the very same search, `scale` has
-hundreds of devices, `simulated` is `auto` beside the best plan that any planner finds; `training`
-measures how fast policies learn, over three seeds;
-`environments` measures steps per second. FOLDER holds published files (default:
-`$HETERPS_WORKLOADS`); without it their sets are left out. With --json, finished rows are kept
-beside that file, and an interrupted run goes on after them.
+evaluations and in CPU seconds; `prices` does so for the cheapest plans; `training` measures how
+fast policies learn, over three seeds; `environments` measures steps per second. Those in the folder
+`worth`: `learning` puts other weights into the very same search, `scale` has hundreds of devices,
+`simulated` is `auto` beside the best plan that any planner finds. FOLDER holds published files
+(default: `$HETERPS_WORKLOADS`); without it their sets are left out. With --json, finished rows are
+kept beside that file, and an interrupted run goes on after them.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from heterps_configs.errors import HeterpsError, UnknownNameError
 # NumPy's libraries read these when they are loaded, which is when a section is.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 SETS = ("frozen", "development")
+# In the order in which they are shown. Each is a module of this folder or of `worth`.
 SECTIONS = (
     "chains",
     "learning",
@@ -40,6 +41,7 @@ SECTIONS = (
     "training",
     "environments",
 )
+ABOUT_WORTH = ("learning", "scale", "simulated")
 
 
 def main() -> None:
@@ -83,7 +85,7 @@ def run(options: argparse.Namespace) -> dict[str, SectionResult]:
     results: dict[str, SectionResult] = {}
     failures: list[str] = []
     for name in wanted:
-        section = import_module(f"benchmarks.agent.{name}")
+        section = import_module(module_of(name))
         try:
             results[name] = section.run(settings)
         except HeterpsError as error:  # the other sections may work nevertheless
@@ -100,6 +102,12 @@ def run(options: argparse.Namespace) -> dict[str, SectionResult]:
         if options.json and result.store is not None:
             result.store.remove()
     return results
+
+
+def module_of(section: str) -> str:
+    """Where the function `run` of a section is."""
+    room = "benchmarks.agent.worth" if section in ABOUT_WORTH else "benchmarks.agent"
+    return f"{room}.{section}"
 
 
 def settings_of(options: argparse.Namespace) -> Settings:

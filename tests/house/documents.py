@@ -33,7 +33,7 @@ OTHERS = {
     "configs/heterps_configs/settings": "Run settings: all of them with their defaults",
     "configs/heterps_configs/training": "Training configurations",
     "benchmarks": "what reproduces every number",
-    "benchmarks/agent": "Policies beside searches and the exact solver: gaps, speed, training",
+    "benchmarks/agent": "Policies beside searches and the solver; what learning adds in `worth/`",
     "benchmarks/cost_model": "Speed of closed form and simulator; layer times of unmeasured GPUs",
     "benchmarks/fidelity": "Predicted against measured steps and memory: own and published runs",
     "benchmarks/field": "All planners and published systems on 60 problems; claims of papers",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,11 @@ def _options(**changed: object) -> argparse.Namespace:
         "sets": None,
     }
     return argparse.Namespace(**{**options, **changed})
+
+
+def test_every_section_is_found_in_its_folder() -> None:
+    modules = [agent.module_of(name) for name in agent.SECTIONS]
+    assert [module for module in modules if find_spec(module) is None] == []
 
 
 def test_a_section_is_written_where_the_options_say(

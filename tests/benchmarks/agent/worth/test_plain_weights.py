@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.agent.plain_weights import by_price, untrained
+from benchmarks.agent.worth.plain_weights import by_price, untrained
 from heterps_agents.learned.unlearned_beam import PriceScorer
 from heterps_envs.environments.stage.state import NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from benchmarks.agent.comparison import Entry
-from benchmarks.agent.paired import paired
-from benchmarks.agent.plain_weights import by_price, untrained
 from benchmarks.agent.section import Row, SectionResult, Settings, TableRows
 from benchmarks.agent.set_tables import digest, numbers, set_tables
+from benchmarks.agent.worth.paired import paired
+from benchmarks.agent.worth.plain_weights import by_price, untrained
 from benchmarks.shared.row_store import RowStore
 from heterps.planning.place import place
 from heterps.planning.place_result import PlaceResult

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from benchmarks.agent.paired import paired
+from benchmarks.agent.worth.paired import paired
 
 
 def test_the_gain_is_the_geometric_mean_of_the_ratios() -> None:

@@ -13,10 +13,10 @@ from functools import partial
 from benchmarks.agent.chain_methods import Chain, Run, cost, effort_methods
 from benchmarks.agent.chains import chains_of
 from benchmarks.agent.comparison import Entry
-from benchmarks.agent.paired import paired
-from benchmarks.agent.plain_weights import by_price, untrained
 from benchmarks.agent.section import Row, SectionResult, Settings, TableRows, every
 from benchmarks.agent.set_tables import digest, numbers, set_tables
+from benchmarks.agent.worth.paired import paired
+from benchmarks.agent.worth.plain_weights import by_price, untrained
 from benchmarks.shared.row_store import RowStore
 from heterps_agents.learned.policy import Policy
 from heterps_envs.arrays import Code
