@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.shared.common import parse_options, report
 from heterps.planning.place import place
 from heterps_agents.asymmetric.planner import AsymmetricPlanner
-from heterps_agents.auto import AutoPlanner
+from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job

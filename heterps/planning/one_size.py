@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -10,8 +11,9 @@ from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.in_flight_choice import choose_in_flight
 from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.finishing.reduce_choice import choose_reduce
-from heterps_agents.interface.planner import Budget, Planner
-from heterps_agents.interface.system import System
+from heterps_agents.interface.planner import Budget, PatientPlanner, Planner
+from heterps_agents.interface.system import OwnCost, System
+from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.usable import on_usable_devices
@@ -34,12 +36,55 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
     """
     if problem.strategy.is_plain:
         problem = on_usable_devices(problem)
+    own_cost: OwnCost | None = None
     if isinstance(planner, System):
         plan, own_cost = planner.answer(problem, budget)
     else:
-        plan, own_cost = planner.plan(problem, budget), None
+        plan = planner.plan(problem, budget)
         if getattr(planner, "hands_over_finds", False):
             plan = best_of_finds(problem, plan, budget)
+    return _finished(problem, planner, plan, budget, own_cost)
+
+
+def quick_result(problem: Problem, planner: PatientPlanner, budget: Budget) -> PlaceResult | None:
+    """What a planner finds in tenths of a second, finished; None where it finds nothing that fits.
+
+    Args:
+        problem: With a size of micro-batches.
+        planner: With its seed.
+        budget: What it may spend.
+    """
+    plan = planner.quick_plan(problem, budget)
+    if plan is None:
+        return None
+    with contextlib.suppress(InfeasibleError):
+        return _finished(problem, planner, plan.changed(planner=planner.name), budget)
+    return None
+
+
+def improve_one_size(result: PlaceResult, planner: PatientPlanner, budget: Budget) -> PlaceResult:
+    """The result of planning, or a better one.
+
+    Args:
+        result: What the planner found when it was hurried.
+        planner: The same.
+        budget: What it may spend more.
+    """
+    plan = planner.improved(result.problem, result.plan, budget)
+    try:
+        return _finished(result.problem, planner, plan, budget)
+    except InfeasibleError:  # finished, it takes more memory than there is
+        return result
+
+
+def _finished(
+    problem: Problem,
+    planner: Planner | System,
+    plan: Plan,
+    budget: Budget,
+    own_cost: OwnCost | None = None,
+) -> PlaceResult:
+    """With all that is chosen for a plan alone, and how good it is."""
     plan = interleave(problem, plan, budget)
     plan = choose_reduce(problem, plan)
     if not isinstance(planner, System):

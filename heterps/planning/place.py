@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from heterps.planning.one_size import place_one_size, with_executable
+from heterps.planning.one_size import (
+    improve_one_size,
+    place_one_size,
+    quick_result,
+    with_executable,
+)
 from heterps.planning.place_result import PlaceResult, TriedSize
 from heterps.planning.sizes import open_sizes, with_bound_over, with_size
 from heterps.planning.strategies import is_left_open
 from heterps_agents.finishing.strategies import is_hopeless, promised_cost
-from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.planner import Budget, PatientPlanner, Planner
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import with_effort
@@ -24,8 +31,10 @@ from heterps_envs.simulator.notes import can_run
 
 # Of what is left of a budget, for the size whose turn it is: those that promise most come first.
 LEAST_PART = 1 / 2
-# A planner that uses all of its time goes on with the best size if so much of it is left.
-WORTH_MORE = 0.15
+# Of a limit in time, for the quick plans of a patient planner; of what is left then, for its first
+# plans; the rest is for the best of these: so many at most, that cost so many times what the best
+# costs at most.
+QUICK_PART, QUICK_SIZE_PART, FIRST_PART, MOST_IMPROVED, NEAR_BEST = 1 / 3, 1 / 4, 1 / 2, 2, 1.1
 # Why a size of micro-batches is not the one.
 BOUND_IS_ABOVE = "no placement that fits by the planners' rule is below the bound"
 IS_HOPELESS = "simple placements cost too much for any search to make up"
@@ -52,7 +61,8 @@ def place(
         planner: A registered name, or a planner of your own.
         budget: Evaluations and seconds that the planner may spend; unlimited by default. Of what is
             left each size of micro-batches gets half when its turn comes, those first that promise
-            most: what one of them does not need the others have.
+            most: what one of them does not need the others have. A patient planner (`auto`) gets
+            `FIRST_PART` of a limit in time for that, and the rest for the best sizes.
         seed: Of planners that draw random numbers.
         effort: `fast`, `normal` or `high`, for planners that can try harder (`ppo`, `auto`); a
             warning where the planner knows no efforts.
@@ -100,42 +110,24 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
     Raises:
         InfeasibleError: There is no plan with any size; the reason is that of the first.
     """
-    best: PlaceResult | None = None
     asked = [with_size(problem, size) for size in open_sizes(problem)]
-    outlooks = [_outlook(each, budget) for each in asked]
-    reasons: list[InfeasibleError] = []
-    answers: list[PlaceResult] = []
-    tried: list[TriedSize] = []
-    for number, index in enumerate(sorted(range(len(asked)), key=outlooks.__getitem__)):
-        outlook, size = outlooks[index], asked[index].job.micro_batch_size
-        entry = TriedSize(size, outlook.bound, outlook.promised)
-        known = _cost(best) if best is not None and _can_run(best) else math.inf
-        if best is not None and (outlook.loses_to(known) or budget.is_exhausted):
-            why = outlook.why(known) or NO_BUDGET
-            tried.append(entry._replace(why=why))
-            continue
-        own = budget.share(max(1 / (len(asked) - number), LEAST_PART))
-        if math.isfinite(known) and problem.job.objective == "throughput":
-            own.known_cost = known
-        try:
-            found = place_one_size(asked[index], planner, own)
-        except InfeasibleError as error:
-            reasons.append(error)
-            why = NO_PLAN if best is None else NO_BETTER_PLAN
-            bound = max(entry.bound, error.least_step_time_s or 0.0)
-            tried.append(entry._replace(bound=bound, why=why))
-        else:
-            tried.append(entry._replace(found=_cost(found)))
-            answers.append(found)
-            if best is None or _rank(found) < _rank(best):
-                best = found
+    patient = planner if isinstance(planner, PatientPlanner) and budget.has_time_limit else None
+    if patient is None or not patient.is_patient:
+        tried, answers = _each_size(asked, planner, budget)
+    else:
+        own = budget.share(QUICK_PART)
+        quick = _quick(asked, patient, own)
         budget.charge(own)
-    if best is None:
-        raise reasons[0]
-    has_time = budget.has_time_limit and budget.time_share < 1 - WORTH_MORE
-    if has_time and getattr(planner, "is_patient", False):
-        best = _with_time_left(best, planner, budget)
-        answers.append(best)
+        own = budget.share(FIRST_PART)
+        tried, answers = _each_size(asked, _hurried(patient), own, quick)
+        budget.charge(own)
+        answers = _improved(answers, patient, budget)
+    best = min(answers, key=_rank)
+    found = {answer.plan.job.micro_batch_size: _cost(answer) for answer in answers}
+    tried = [
+        entry._replace(found=found[entry.size], why="") if entry.size in found else entry
+        for entry in tried
+    ]
     return replace(
         with_executable(with_bound_over(best, answers, asked, tried), asked),
         evaluations=budget.evaluations_used,
@@ -145,15 +137,93 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
     )
 
 
-def _with_time_left(best: PlaceResult, planner: Planner | System, budget: Budget) -> PlaceResult:
-    """The best size once more, with all time that the others have left."""
-    own = budget.share(1.0)
-    try:
-        again = place_one_size(best.problem, planner, own)
-    except InfeasibleError:
-        again = best
-    budget.charge(own)
-    return min(best, again, key=_rank)
+def _each_size(
+    asked: Sequence[Problem],
+    planner: Planner | System,
+    budget: Budget,
+    quick: Mapping[int, PlaceResult] | None = None,
+) -> tuple[list[TriedSize], list[PlaceResult]]:
+    """What became of each size, and the best results of those that have a plan.
+
+    Args:
+        asked: The problem with each size.
+        planner: Asked for each size, those first that promise most.
+        budget: What it may spend.
+        quick: What is known of some sizes.
+
+    Raises:
+        InfeasibleError: None has a plan.
+    """
+    answers = dict(quick or {})
+    outlooks = [_outlook(each, budget, answers) for each in asked]
+    reasons: list[InfeasibleError] = []
+    tried: list[TriedSize] = []
+    for number, index in enumerate(sorted(range(len(asked)), key=outlooks.__getitem__)):
+        outlook, size = outlooks[index], asked[index].job.micro_batch_size
+        entry = TriedSize(size, outlook.bound, outlook.promised)
+        known = min(map(_cost, filter(_can_run, answers.values())), default=math.inf)
+        if answers and (outlook.loses_to(known) or budget.is_exhausted):
+            tried.append(entry._replace(why=outlook.why(known) or NO_BUDGET))
+            continue
+        own = budget.share(max(1 / (len(asked) - number), LEAST_PART))
+        if math.isfinite(known) and asked[index].job.objective == "throughput":
+            own.known_cost = known
+        try:
+            found = place_one_size(asked[index], planner, own)
+        except InfeasibleError as error:
+            reasons.append(error)
+            bound = max(entry.bound, error.least_step_time_s or 0.0)
+            entry = entry._replace(bound=bound, why=NO_BETTER_PLAN if answers else NO_PLAN)
+        else:
+            answers[size] = min(found, answers.get(size, found), key=_rank)
+        tried.append(entry)
+        budget.charge(own)
+    if not answers:
+        raise reasons[0]
+    return tried, list(answers.values())
+
+
+def _quick(
+    asked: Sequence[Problem], planner: PatientPlanner, budget: Budget
+) -> dict[int, PlaceResult]:
+    """What is found of each size in tenths of a second."""
+    found: dict[int, PlaceResult] = {}
+    outlooks = [_outlook(each, budget, found) for each in asked]
+    for number, index in enumerate(sorted(range(len(asked)), key=outlooks.__getitem__)):
+        known = min(map(_cost, found.values()), default=math.inf)
+        if budget.is_exhausted or known <= outlooks[index].bound:
+            continue
+        own = budget.share(max(1 / (len(asked) - number), QUICK_SIZE_PART))
+        if math.isfinite(known) and asked[index].job.objective == "throughput":
+            own.known_cost = known
+        result = quick_result(asked[index], planner, own)
+        if result is not None:
+            found[asked[index].job.micro_batch_size] = result
+        budget.charge(own)
+    return found
+
+
+def _hurried(planner: PatientPlanner) -> Planner:
+    """The planner, that answers with its first plan."""
+    hurried = copy.copy(planner)
+    hurried.is_patient = False
+    return hurried
+
+
+def _improved(
+    answers: Sequence[PlaceResult], planner: PatientPlanner, budget: Budget
+) -> list[PlaceResult]:
+    """The results, the best few of them improved: each with half of what is left, the last all."""
+    ranked = sorted(answers, key=_rank)
+    near = [each for each in ranked if _cost(each) <= NEAR_BEST * _cost(ranked[0])][:MOST_IMPROVED]
+    found = list(ranked)
+    for number, result in enumerate(near):
+        if budget.is_exhausted:
+            break
+        own = budget.share(1.0 if result is near[-1] else LEAST_PART)
+        found[number] = min(result, improve_one_size(result, planner, own), key=_rank)
+        budget.charge(own)
+    return found
 
 
 class _Outlook(NamedTuple):
@@ -173,9 +243,11 @@ class _Outlook(NamedTuple):
         return IS_HOPELESS if is_hopeless(self.promised, known) else ""
 
 
-def _outlook(problem: Problem, budget: Budget) -> _Outlook:
+def _outlook(problem: Problem, budget: Budget, known: Mapping[int, PlaceResult]) -> _Outlook:
     """Simple placements count as evaluations: where these are limited, none is made."""
     bound = _bound(problem)
+    if problem.job.micro_batch_size in known:
+        return _Outlook(_cost(known[problem.job.micro_batch_size]), bound)
     if budget.evaluations is not None or math.isinf(bound):
         return _Outlook(bound, bound)
     promised, job = promised_cost(problem, budget), problem.job

@@ -12,7 +12,7 @@ from heterps.planning.frontier import frontier
 from heterps.planning.place import place
 from heterps.planning.place_graph import load_compiled_code
 from heterps.planning.strategies import OPEN
-from heterps_agents.auto import AutoPlanner
+from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named, system_names
 from heterps_agents.interface.system import System

@@ -35,9 +35,10 @@ NUM_FINISHED = 3
 
 @runtime_checkable
 class ChainPlanner(Planner, Protocol):
-    """A planner that can be kept from plans that are no chains."""
+    """A planner that can be kept from plans that are no chains, and from using all of its time."""
 
     chains_only: bool
+    is_patient: bool
 
 
 @register("asymmetric")
@@ -79,7 +80,7 @@ class AsymmetricPlanner:
         planner = planner_named("auto", self.seed)
         assert isinstance(planner, ChainPlanner), "auto is one"
         planner = copy.copy(planner)
-        planner.chains_only = True
+        planner.chains_only, planner.is_patient = True, False
         own = budget.share(CHAIN_PART) if budget.is_limited else budget
         own.known_cost = budget.known_cost
         chain = planner.plan(problem, own)

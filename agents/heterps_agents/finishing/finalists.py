@@ -41,14 +41,22 @@ SEARCH_EVALUATIONS = 10_000
 FORBIDDEN = 1e3
 
 
-def finalists(problem: Problem, question: Question) -> list[Code]:
-    """All of them; some may not fit."""
+def finalists(
+    problem: Problem, question: Question, evaluations: int = SEARCH_EVALUATIONS
+) -> list[Code]:
+    """All of them; some may not fit.
+
+    Args:
+        problem: What was asked.
+        question: The same for searches.
+        evaluations: Of each of the searches that say what they find.
+    """
     return [
         *of_some_classes(question),
         *of_tied_layers(problem, question),
         *of_other_schedule(question),
         *of_links_within_nodes(problem, question),
-        *of_searches(question),
+        *of_searches(question, evaluations),
     ]
 
 

@@ -44,7 +44,12 @@ def ways_of(plan: Plan, asked: Strategy) -> Strategy:
 
 
 def best_near(
-    problem: Problem, plan: Plan, budget: Budget, *, is_quick: bool = False
+    problem: Problem,
+    plan: Plan,
+    budget: Budget,
+    *,
+    is_quick: bool = False,
+    seeds: Sequence[int] = SEEDS,
 ) -> tuple[Plan, float]:
     """The plan, or one found from it that is faster in the simulator and fits; and its seconds.
 
@@ -53,13 +58,14 @@ def best_near(
         plan: For the same job; it may have been made for a cluster with fewer devices.
         budget: What is charged.
         is_quick: One annealing, with the fastest links inside classes.
+        seeds: Of the annealings.
     """
     problem = replace(problem, strategy=ways_of(plan, problem.strategy))
     best, best_s = plan, simulated_step_time_s(problem, plan)
     # With the slowest links inside classes, and with the fastest; which ones the simulator knows.
     views = [problem] if problem.views[-1] is problem else [problem, problem.views[-1]]
     for view in views[-1:] if is_quick else views:
-        for found in _found(view, plan, budget, SEEDS[:1] if is_quick else SEEDS):
+        for found in _found(view, plan, budget, seeds[:1] if is_quick else seeds):
             if simulated_step_time_s(problem, found) >= best_s or not can_run(problem, found):
                 continue
             chosen = choose_reduce(problem, found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from heterps_agents.interface.finds import Find, Finds
 from heterps_configs.documents.plan import Plan
@@ -184,4 +184,23 @@ class Planner(Protocol):
         Raises:
             InfeasibleError: No plan was found that keeps memory and the throughput floor.
         """
+        ...
+
+
+@runtime_checkable
+class PatientPlanner(Planner, Protocol):
+    """A planner that uses all of a limit in time, if it is patient.
+
+    Attributes:
+        is_patient: Whether it does. A hurried one answers with its first plan.
+    """
+
+    is_patient: bool
+
+    def quick_plan(self, problem: Problem, budget: Budget) -> Plan | None:
+        """What is found in tenths of a second; None where nothing is."""
+        ...
+
+    def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
+        """A plan, or a better one, found with all the time of a budget."""
         ...

@@ -12,7 +12,7 @@ PlannerFactory = Callable[[int], Planner]
 
 # In the order in which tables show them.
 _MODULES = {
-    "auto": "heterps_agents.auto",
+    "auto": "heterps_agents.auto.planner",
     "exact": "heterps_agents.exact.planner",
     "ppo": "heterps_agents.learned.planner",
     "unlearned-beam": "heterps_agents.learned.unlearned_beam",

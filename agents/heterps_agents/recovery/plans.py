@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 
-from heterps_agents.auto import AutoPlanner
+from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.planners.asymmetric import best_chain, small_problem
 from heterps_agents.asymmetric.candidates import QUICK, THOROUGH, candidates
-from heterps_agents.auto import AutoPlanner
+from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.problem import Problem

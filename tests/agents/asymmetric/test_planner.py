@@ -8,7 +8,7 @@ from benchmarks.planners.asymmetric import all_plans, best_chain, best_of_all_s,
 from heterps.planning.place import place
 from heterps_agents.asymmetric.candidates import THOROUGH, candidates
 from heterps_agents.asymmetric.planner import AsymmetricPlanner
-from heterps_agents.auto import AutoPlanner
+from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_configs.documents.plan import Plan

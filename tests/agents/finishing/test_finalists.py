@@ -2,7 +2,7 @@
 
 import pytest
 
-from heterps_agents.auto import AutoPlanner
+from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node

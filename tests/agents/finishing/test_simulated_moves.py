@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from heterps_agents.auto import AutoPlanner
+from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.finishing.simulated_costs import SimulatedCosts
 from heterps_agents.finishing.simulated_moves import descend, improve, moves
 from heterps_agents.interface.planner import Budget

@@ -167,7 +167,7 @@ def test_auto_without_the_exact_solver_is_never_worse_than_greedy(
 ) -> None:
     problem = make_problem(**PROBLEMS[case])
     effort = efforts()["normal"].changed(exact_s=0.0)
-    monkeypatch.setattr("heterps_agents.auto.effort_named", lambda name: effort)
+    monkeypatch.setattr("heterps_agents.auto.chains.effort_named", lambda name: effort)
     plan = planner_named("auto").plan(problem, Budget())
     greedy = planner_named("greedy").plan(problem, Budget())
     assert plan.bound.status == "bounded"

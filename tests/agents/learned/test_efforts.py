@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from heterps.planning.place import place
-from heterps_agents.auto import AutoPlanner
+from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.learned.efforts import effort_named, efforts, with_effort
 from heterps_agents.learned.planner import PolicyPlanner

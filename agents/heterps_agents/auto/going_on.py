@@ -1,0 +1,95 @@
+"""What `auto` does with time that is left: it goes on from the best plan, and searches longer."""
+
+from __future__ import annotations
+
+import contextlib
+from itertools import count
+
+from heterps_agents.asymmetric.candidates import THOROUGH, candidates
+from heterps_agents.auto.bounds import bound_after
+from heterps_agents.auto.chains import Chains
+from heterps_agents.auto.others import better, part_of, slower_plan
+from heterps_agents.auto.with_options import WithOptions
+from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS
+from heterps_agents.finishing.near_plan import best_near
+from heterps_agents.interface.planner import Budget
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import simulated_step_time_s
+
+# Of the time that is left, for lanes, and for each of the searches that follow.
+LANES_PART, SEARCH_PART = 1 / 2, 1 / 3
+
+
+class GoingOn:
+    """Looks for better plans than one until the time is over.
+
+    Args:
+        planner: Name that plans carry.
+        seed: Of all searches; later ones have the next seeds.
+        effort: Name of an effort.
+        chains_only: Whether plans that are no chains are left out.
+    """
+
+    def __init__(self, planner: str, seed: int, effort: str, *, chains_only: bool) -> None:
+        self.name, self.seed, self.effort = planner, seed, effort
+        self._chains_only = chains_only
+
+    def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
+        """The plan, or a better one.
+
+        Args:
+            problem: What was asked.
+            plan: One that fits.
+            budget: With a limit in time, all of which is used.
+        """
+        best = plan
+        if not self._chains_only:
+            found = slower_plan(problem, budget, self.seed)
+            best = best if found is None else _better(problem, best, found)
+        begun: Plan | None = None
+        for number in count(1):
+            if budget.is_exhausted:
+                break
+            if begun is not best and not self._chains_only:
+                begun = best
+                best = self._with_lanes(problem, best, budget)
+            best = self._near(problem, best, budget, number)
+            best = self._searched(problem, best, budget, number)
+        step_time_s = simulated_step_time_s(problem, best)
+        best = best.changed(planner=self.name, seed=self.seed, predicted_step_time_s=step_time_s)
+        return best.changed(bound=bound_after(problem, plan, best))
+
+    def _with_lanes(self, problem: Problem, best: Plan, budget: Budget) -> Plan:
+        """The best with lanes side by side."""
+        with part_of(budget, LANES_PART) as own:
+            step_time_s = simulated_step_time_s(problem, best)
+            known = best.changed(predicted_step_time_s=step_time_s)
+            found = candidates(problem, own, known, self.seed, THOROUGH)
+        return _better(problem, best, found[0]) if found else best
+
+    def _near(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
+        """The best of short annealings from it."""
+        if problem.job.objective == "price" or budget.is_exhausted:
+            return best
+        with part_of(budget, SEARCH_PART) as own:
+            seeds = (2 * number, 2 * number + 1)
+            return best_near(problem, best, own, seeds=seeds)[0]
+
+    def _searched(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
+        """The best of what all searches find, longer and longer, with other random numbers."""
+        evaluations = (1 + number) * SEARCH_EVALUATIONS
+        chains = Chains(self.name, self.seed + number, self.effort, evaluations)
+        search = chains if problem.strategy.is_plain else WithOptions(chains)
+        if budget.is_exhausted:
+            return best
+        with part_of(budget, SEARCH_PART) as own, contextlib.suppress(HeterpsError):
+            if problem.job.objective == "throughput":
+                own.known_cost = simulated_step_time_s(problem, best)
+            best = _better(problem, best, search.best(problem, own))
+        return best
+
+
+def _better(problem: Problem, best: Plan, found: Plan) -> Plan:
+    return better(problem, best, found) or best

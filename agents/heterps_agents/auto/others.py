@@ -1,0 +1,87 @@
+"""What other planners answer: `auto` asks those that are quick, where its time is limited.
+
+Each of them looks at a kind of plan that searches with few evaluations miss now and then: even
+plans, pipelines of islands, replicas with unequal shares. Which kind a problem asks for is not
+known before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import planner_named
+from heterps_agents.interface.views import fastest
+from heterps_agents.search.uniform import best_uniform
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_envs.options import keeps_to
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.notes import can_run
+
+# Planners that answer in tenths of a second, beside even plans; those that do so for a few devices;
+# and those that take longer, for a few devices too.
+QUICK, FOR_FEW = ("tangram",), ("hexiscale", "harp", "malleus", "autohete", "whale")
+SLOWER = ("hap", "metis", "sailor", "ppo")
+FEW_DEVICES, VERY_FEW_DEVICES = 40, 16
+# Islands of which `tangram` composes plans: each more takes twice as long.
+COMPOSER, MOST_ISLANDS = "tangram", 5
+# Of the time that is left, for each.
+PART = 1 / 2
+
+
+def quick_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:
+    """The best plan of the quick planners; None where they have none that may be used.
+
+    Args:
+        problem: What was asked.
+        budget: Its end ends this; even plans are looked at below the cost that it knows.
+        seed: Of those that draw random numbers.
+    """
+    names = QUICK + (FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ())
+    with part_of(budget, PART) as own:
+        even = best_uniform(problem, own, seed, below=budget.known_cost)
+    best = None if even is None else better(problem, None, even.plan)
+    return _best_of(names, problem, budget, seed, best)
+
+
+def slower_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:
+    """The same of those that take longer, of fewer where there are many devices."""
+    names = SLOWER if len(problem.cluster.devices) <= VERY_FEW_DEVICES else SLOWER[-1:]
+    return _best_of(names, problem, budget, seed, None)
+
+
+def _best_of(
+    names: Sequence[str], problem: Problem, budget: Budget, seed: int, best: Plan | None
+) -> Plan | None:
+    for name in names:
+        if budget.is_exhausted:
+            break
+        if name == COMPOSER and len(problem.classes) > MOST_ISLANDS:
+            continue
+        with part_of(budget, PART) as own, contextlib.suppress(HeterpsError):
+            best = better(problem, best, planner_named(name, seed).plan(problem, own))
+    return best
+
+
+@contextmanager
+def part_of(budget: Budget, part: float) -> Iterator[Budget]:
+    """A share of a budget, which is charged at the end."""
+    own = budget.share(part)
+    own.known_cost = math.inf
+    try:
+        yield own
+    finally:
+        budget.charge(own)
+
+
+def better(problem: Problem, best: Plan | None, found: Plan) -> Plan | None:
+    """The better of two plans by the simulator, the first of equal ones; one that may be used."""
+    if not keeps_to(found, problem.strategy) or not can_run(problem, found):
+        return best
+    found = choose_reduce(problem, found)
+    return found if best is None else fastest(problem, [best, found])

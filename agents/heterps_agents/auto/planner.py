@@ -1,0 +1,116 @@
+"""The planner `auto`: the exact solver where it is quick, else the learned policy and a search."""
+
+from __future__ import annotations
+
+from heterps_agents.asymmetric.candidates import NEAR as NEAR_LANES
+from heterps_agents.asymmetric.candidates import candidates
+from heterps_agents.auto.chains import Chains
+from heterps_agents.auto.going_on import GoingOn
+from heterps_agents.auto.others import quick_plan
+from heterps_agents.auto.with_options import WithOptions
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import register
+from heterps_agents.interface.views import fastest
+from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
+from heterps_configs.documents.plan import Bound, Plan
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.problem import Problem
+
+# Of a limit in time, for the quick answers of others; of what is left then, for the first plan. The
+# rest is for better ones.
+QUICK_PART, FIRST_PART = 1 / 5, 1 / 2
+
+
+@register("auto")
+class AutoPlanner:
+    """The planner of choice.
+
+    Where the exact solver is predicted to be quick: its optimum and those of some neighbouring
+    problems. Elsewhere: the shipped policy (annealing, where none is shipped), what the exact
+    solver had when it gave up, and the best of them polished. Everywhere greedy, the proportional
+    placements, and what the closed form may underrate (`heterps_agents.finishing.finalists`). Of
+    these, of small moves from the best, and of pipelines side by side
+    (`heterps_agents.asymmetric`) the plan is returned that is best in the simulator.
+
+    With a limit in time all of it is used: for what other planners answer, and for longer searches
+    (`heterps_agents.auto.going_on`).
+
+    Args:
+        seed: Of all searches.
+        effort: Name of an effort, see `heterps_configs.documents.effort.Effort`: how long the exact
+            solver may take, how hard the policy tries, and how much is simulated.
+        is_patient: Whether all seconds of a budget are used.
+
+    Attributes:
+        chains_only: Whether plans that are no chains are left out.
+
+    Raises:
+        UnknownNameError: No effort has that name.
+    """
+
+    name, chooses_options = "auto", True
+
+    def __init__(
+        self, seed: int = 0, effort: str = DEFAULT_EFFORT, *, is_patient: bool = True
+    ) -> None:
+        effort_named(effort)
+        self.seed, self.effort, self.is_patient = seed, effort, is_patient
+        self.chains_only = False
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The best plan found.
+
+        Its bound is `proven` when it is the optimum of the closed form. When another plan is
+        faster in the simulator, the bound is that optimum, and the gap how far the plan is from it
+        by the closed form. A plan that is no chain (`heterps_agents.asymmetric`) has no such gap.
+
+        Raises:
+            InfeasibleError: No plan was found.
+        """
+        if not (self.is_patient and budget.has_time_limit):
+            return self._first(problem, budget)
+        own = budget.share(QUICK_PART)
+        best = self.quick_plan(problem, own)
+        budget.charge(own)
+        own = budget.share(FIRST_PART)
+        own.known_cost = budget.known_cost
+        try:
+            first = self._first(problem, own)
+        except InfeasibleError:
+            if best is None:
+                raise
+        else:
+            best = first if best is None else fastest(problem, [first, best])
+        budget.charge(own)
+        return self.improved(problem, best, budget)
+
+    def quick_plan(self, problem: Problem, budget: Budget) -> Plan | None:
+        """What planners answer that take tenths of a second; None where they have no plan.
+
+        Args:
+            problem: What was asked.
+            budget: Its end ends this.
+        """
+        return None if self.chains_only else quick_plan(problem, budget, self.seed)
+
+    def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
+        """A plan, or a better one that is found with all the time of a budget.
+
+        Args:
+            problem: What was asked.
+            plan: One that fits.
+            budget: With a limit in time.
+        """
+        ways = GoingOn(self.name, self.seed, self.effort, chains_only=self.chains_only)
+        return ways.improved(problem, plan, budget)
+
+    def _first(self, problem: Problem, budget: Budget) -> Plan:
+        """The best chain, or lanes side by side that small moves make of it."""
+        chains = Chains(self.name, self.seed, self.effort)
+        search = chains if problem.strategy.is_plain else WithOptions(chains)
+        chain = search.best(problem, budget)
+        assert chain.predicted_step_time_s is not None, "it was simulated"
+        if self.chains_only or chain.predicted_step_time_s > NEAR_LANES * budget.known_cost:
+            return chain
+        found = candidates(problem, budget, chain, self.seed)
+        return found[0].changed(bound=Bound()) if found else chain
