@@ -18,7 +18,7 @@ import numpy as np
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Integers
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.action_lists import action_lists
+from heterps_envs.schedule.action_lists import ActionLists, action_lists
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.in_flight import in_flight_micro_batches
 from heterps_envs.schedule.interleaved import (
@@ -52,13 +52,23 @@ def build_schedule(problem: Problem, plan: Plan) -> Schedule:
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    return schedule_of(problem, plan, plan_arrays(problem, plan))
+    return with_sums(problem, plan, passes_of(problem, plan, plan_arrays(problem, plan)))
 
 
-def schedule_of(problem: Problem, plan: Plan, arrays: PlanArrays) -> Schedule:
-    """The same, where the plan's arrays are at hand."""
+def passes_of(problem: Problem, plan: Plan, arrays: PlanArrays) -> ActionLists:
+    """The passes and messages of every device; wherever the gradient sums are, they are the same.
+
+    Args:
+        problem: Where the seconds and bytes come from.
+        plan: What runs.
+        arrays: `plan_arrays` of it.
+    """
     rules = _rules(problem, plan, arrays)
-    lists = action_lists(arrays, _fastest_order(plan, arrays, rules), rules.offsets)
+    return action_lists(arrays, _fastest_order(plan, arrays, rules), rules.offsets)
+
+
+def with_sums(problem: Problem, plan: Plan, lists: ActionLists) -> Schedule:
+    """The schedule of a plan whose passes and messages are at hand, with its gradient sums."""
     schedule = Schedule(
         devices=tuple(group[0] for group in plan.device_groups),
         stages=tuple(stage.name for stage in plan.stages),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -111,11 +112,19 @@ def own_share(problem: Problem, stage: Stage, device: str) -> float:
     return own_s[device] / slowest_s if slowest_s > 0 and own_s[device] > 0 else 1.0
 
 
+def stage_way(problem: Problem, stage: Stage) -> tuple[Hashable, ...]:
+    """What decides its seconds: equal for replicas, which there may be hundreds of."""
+    kinds = tuple([problem.class_of[name] for name in stage.devices])
+    away = stage.recompute_layers, stage.offloaded_layers
+    own = kinds, stage.first_layer, stage.last_layer, *away
+    if len(kinds) == 1:
+        return own
+    return *own, stage.tensor_shares, stage.whole_layers, stage.batch_layers
+
+
 def stage_cost(problem: Problem, stage: Stage) -> StageCost:
     """What a stage takes for one full micro-batch; found once for equal stages on equal devices."""
-    kinds = tuple(problem.class_of[name] for name in stage.devices)
-    layers = stage.first_layer, stage.last_layer, stage.recompute_layers, stage.offloaded_layers
-    key = stage_cost, kinds, *layers, stage.tensor_shares, stage.whole_layers, stage.batch_layers
+    key = stage_cost, stage_way(problem, stage)
     known = problem.derived.get(key)
     if not isinstance(known, StageCost):
         problem.derived[key] = known = _stage_cost(problem, stage)

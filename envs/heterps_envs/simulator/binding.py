@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import gcd
+from math import gcd, lcm
 from typing import Any, NamedTuple
 
 from heterps_configs.documents.cluster import Device
@@ -79,12 +79,14 @@ def bound_plan(
         for i, stage in enumerate(used)
         for j in range(stage.replicas)
     )
-    routes: dict[tuple[str, ...], list[int]] = {}
-    for m in range(job.num_micro_batches):
-        routes.setdefault(tuple(group[m % len(group)] for group in names), []).append(m)
+    # After so many micro-batches each stage is at its first replica again.
+    turn = lcm(*(len(group) for group in names))
     pipelines = tuple(
-        Pipeline.unchecked(stages=route, micro_batches=tuple(share))
-        for route, share in routes.items()
+        Pipeline.unchecked(
+            stages=tuple([group[first % len(group)] for group in names]),
+            micro_batches=tuple(range(first, job.num_micro_batches, turn)),
+        )
+        for first in range(min(turn, job.num_micro_batches))
     )
     sharded = tuple(
         LayerRange.unchecked(first_layer=stage.first_layer, last_layer=stage.last_layer)
