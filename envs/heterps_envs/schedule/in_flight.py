@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
 
+import numpy as np
+
 from heterps_configs.documents.plan import Plan
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.arrays import Integers
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.interleaved import is_interleaved, most_in_flight, route_shape
+from heterps_envs.schedule.plan_shape import PlanShape
 
 
-def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
+def in_flight_micro_batches(plan: Plan, shape: PlanShape | None = None) -> dict[str, int]:
     """For each stage, how many micro-batches it may hold between their forward and backward passes.
 
     The rule of `heterps_envs.closed_form.formula.in_flight`. Pipelines that share a stage, directly
@@ -20,35 +22,42 @@ def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
     behind a stage are all that begin after its last layer. Where a device has several stages of a
     route, the rule is that of `heterps_envs.schedule.interleaved`, again counted in devices.
     `Stage.in_flight` stands above the rule of 1F1B.
+
+    Args:
+        plan: What runs.
+        shape: Its stages and routes, where they are known.
     """
-    share = routed_micro_batches(plan)
+    held = in_flight_of_stages(plan, shape or PlanShape.of(plan)).tolist()
+    return dict(zip([stage.name for stage in plan.stages], held, strict=True))
+
+
+def in_flight_of_stages(plan: Plan, shape: PlanShape) -> Integers:
+    """(S,) the same in the order of the stages."""
     if plan.job.schedule == "gpipe":
-        return share
-    shape = route_shape(plan) if is_interleaved(plan) else {}  # else the rule of 1F1B
-    held = {}
-    stage_named = {stage.name: stage for stage in plan.stages}
-    for pipelines in plan.groups():
-        stages = [stage_named[name] for name in {n for pipe in pipelines for n in pipe.stages}]
-        alike = Counter((stage.first_layer, stage.last_layer) for stage in stages)
-        begins = sorted(stage.first_layer for stage in stages)
-        for stage in stages:
-            replicas = alike[stage.first_layer, stage.last_layer]
-            behind = len(begins) - bisect_right(begins, stage.last_layer)
-            most = in_flight(plan.job.num_micro_batches, False, replicas, behind)
-            if shape:
-                most = most_in_flight(-(-2 * behind // replicas) + 1, *shape[stage.name])
-            most = stage.in_flight or most
-            held[stage.name] = min(share[stage.name], most)
-    return held
+        return shape.routed
+    # Stages by component, then by layers.
+    first, last = shape.layers.T
+    apart = plan.num_layers + 1
+    begins = shape.component * apart + first
+    _, alike, counts = np.unique(begins * apart + last, return_inverse=True, return_counts=True)
+    replicas, in_order = counts[alike], np.sort(begins)
+    ends = np.searchsorted(in_order, (shape.component + 1) * apart)
+    behind = ends - np.searchsorted(in_order, shape.component * apart + last, "right")
+    share = -(-plan.job.num_micro_batches // replicas)
+    most = np.minimum(share, -(-(replicas + behind) // replicas))
+    if is_interleaved(plan):  # else the rule of 1F1B
+        shapes = route_shape(plan)
+        for index, stage in enumerate(plan.stages):
+            trips = int(-(-2 * behind[index] // replicas[index])) + 1
+            most[index] = most_in_flight(trips, *shapes[stage.name])
+    chosen = np.array([stage.in_flight or 0 for stage in plan.stages], np.int64)
+    return np.minimum(shape.routed, np.where(chosen > 0, chosen, most))
 
 
 def routed_micro_batches(plan: Plan) -> dict[str, int]:
     """For each stage, how many micro-batches pass it in a step."""
-    share: dict[str, int] = dict.fromkeys((stage.name for stage in plan.stages), 0)
-    for pipeline in plan.pipelines:
-        for name in pipeline.stages:
-            share[name] += len(pipeline.micro_batches)
-    return share
+    routed = PlanShape.of(plan).routed.tolist()
+    return dict(zip([stage.name for stage in plan.stages], routed, strict=True))
 
 
 def as_memory_allows(

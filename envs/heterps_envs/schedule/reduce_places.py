@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,11 +22,12 @@ from heterps_envs.schedule.actions import (
     Schedule,
 )
 from heterps_envs.schedule.event_heap import KERNEL
+from heterps_envs.schedule.plan_shape import PlanShape
 from heterps_envs.schedule.tied import adding_layers
-from heterps_envs.schedule.workload import stage_way
+from heterps_envs.schedule.workload import stage_way, stage_ways
 
 
-def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
+def with_reduces(problem: Problem, plan: Plan, schedule: Schedule, shape: PlanShape) -> Schedule:
     """Adds the all-reduces of `Schedule.buckets`, and at the end of each list the optimizer step.
 
     After it each device gathers what others have stepped of buckets whose state is sharded, in the
@@ -41,6 +42,7 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
         problem: Says how long the layers of the last pass take.
         plan: What runs; `sums_overlap` says whether all-reduces overlap.
         schedule: Lists without them.
+        shape: The plan's stages and devices.
     """
     overlaps, buckets = plan.sums_overlap, schedule.buckets
     first, stop = schedule.offsets[:-1], schedule.offsets[1:]
@@ -50,7 +52,7 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
     at, shares = stop[device], np.ones(len(device))
     order = np.arange(len(buckets))
     if overlaps and len(buckets):
-        at, shares = _complete_at(problem, plan, schedule, ends, device)
+        at, shares = _complete_at(problem, plan, schedule, shape, ends, device)
         longest = np.maximum.reduceat(at - first[device], ends[:-1])
         order = np.argsort(longest, kind="stable")
     of_bucket = np.repeat(np.arange(len(buckets)), np.diff(ends))
@@ -109,7 +111,12 @@ def _members(schedule: Schedule) -> list[Integers]:
 
 
 def _complete_at(
-    problem: Problem, plan: Plan, schedule: Schedule, ends: Integers, device: Integers
+    problem: Problem,
+    plan: Plan,
+    schedule: Schedule,
+    shape: PlanShape,
+    ends: Integers,
+    device: Integers,
 ) -> tuple[Integers, Floats]:
     """Where the gradients of each bucket are complete on each of its devices.
 
@@ -117,6 +124,7 @@ def _complete_at(
         problem: Says how long the layers of the last pass take.
         plan: What runs.
         schedule: Lists without all-reduces.
+        shape: The plan's stages and devices.
         ends: (K + 1,) where the devices of each bucket begin.
         device: (N,) these devices.
 
@@ -128,16 +136,14 @@ def _complete_at(
     passes = np.flatnonzero((kind == BACKWARD) | (kind == BACKWARD_WEIGHT))
     last = np.full(len(plan.stages), -1, np.int64)
     last[schedule.stage[passes]] = passes
-    of_device = np.searchsorted(schedule.offsets, last, "right") - 1
-    of_device[last < 0] = num_devices
-    by_device = np.argsort(of_device, kind="stable")
-    stages_from = np.searchsorted(of_device[by_device], np.arange(num_devices + 1))
+    by_device = np.argsort(shape.stage_device, kind="stable")
+    stages_from = np.searchsorted(shape.stage_device[by_device], np.arange(num_devices + 1))
     is_adding = np.zeros((len(schedule.buckets), plan.num_layers), bool)
     for number, bucket in enumerate(schedule.buckets):
         is_adding[number, list(adding_layers(problem.profile, bucket.layers))] = True
     at, front, stage = np.empty((3, len(device)), np.int64)
-    layers = np.array([(each.first_layer, each.last_layer) for each in plan.stages], np.int64)
-    _last_passes(is_adding, ends, device, layers, last, by_device, stages_from, at, front, stage)
+    known = shape.layers, last, by_device, stages_from
+    _last_passes(is_adding, ends, device, *known, at, front, stage)
     found = stage >= 0
     # What was put off comes in no order that is known.
     whole = found.copy()
@@ -181,23 +187,20 @@ def _ready_shares(problem: Problem, stages: Sequence[Stage]) -> Floats:
     Layers are counted from its first. Stages of equal layers that are carried out in one way are
     looked at once.
     """
-    rows: dict[Hashable, Floats] = {}
-    keys = list[Hashable]()
-    for stage in stages:
-        key: Hashable = (_ready_shares, stage_way(problem, stage))
-        if key not in rows:
-            known = problem.derived.get(key)
-            if not isinstance(known, np.ndarray):
-                fronts = range(stage.first_layer, stage.last_layer + 1)
-                known = np.array([_ready_share(problem, stage, front) for front in fronts])
-                problem.derived[key] = known
-            rows[key] = known
-        keys.append(key)
-    place = {key: number for number, key in enumerate(rows)}
-    table = np.ones((len(rows), max(map(len, rows.values()))))
-    for key, row in rows.items():
-        table[place[key], : len(row)] = row
-    return table[[place[key] for key in keys]]
+    ways, way_of = stage_ways(problem, stages)
+    rows = list[Floats]()
+    for stage in ways:
+        key = _ready_shares, stage_way(problem, stage)
+        known = problem.derived.get(key)
+        if not isinstance(known, np.ndarray):
+            fronts = range(stage.first_layer, stage.last_layer + 1)
+            known = np.array([_ready_share(problem, stage, front) for front in fronts])
+            problem.derived[key] = known
+        rows.append(known)
+    table = np.ones((len(rows), max(map(len, rows))))
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = row
+    return np.asarray(table[way_of])
 
 
 def _ready_share(problem: Problem, stage: Stage, front: int) -> float:

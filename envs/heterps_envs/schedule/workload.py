@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.arrays import Integers
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Direction, PassKind
@@ -120,6 +123,18 @@ def stage_way(problem: Problem, stage: Stage) -> tuple[Hashable, ...]:
     if len(kinds) == 1:
         return own
     return *own, stage.tensor_shares, stage.whole_layers, stage.batch_layers
+
+
+def stage_ways(problem: Problem, stages: Sequence[Stage]) -> tuple[list[Stage], Integers]:
+    """A stage of each way that there is among some, and (S,) which way each of them is."""
+    found: dict[tuple[Hashable, ...], int] = {}
+    examples, way_of = list[Stage](), list[int]()
+    for stage in stages:
+        way = found.setdefault(stage_way(problem, stage), len(found))
+        if way == len(examples):
+            examples.append(stage)
+        way_of.append(way)
+    return examples, np.array(way_of, np.int64)
 
 
 def stage_cost(problem: Problem, stage: Stage) -> StageCost:

@@ -70,7 +70,7 @@ class PreparedPlan:
     @cached_property
     def schedule(self) -> Schedule:
         """The action list of every device."""
-        return self.given or with_sums(self.problem, self.plan, self._passes)
+        return self.given or with_sums(self.problem, self.plan, self.arrays, self._passes)
 
     @cached_property
     def _passes(self) -> ActionLists:
