@@ -17,6 +17,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.in_flight import (
     as_memory_allows,
     in_flight_micro_batches,
+    in_flight_of_stages,
     routed_micro_batches,
 )
 from heterps_envs.simulator.plan_bound import least_step_time_s
@@ -59,16 +60,14 @@ def with_more_in_flight(prepared: PreparedPlan) -> PreparedPlan | None:
         return None
     if step_time_s <= CLOSE * least_step_time_s(prepared):
         return None
-    held = in_flight_micro_batches(plan)
-    wanted = {name: number + EAGER for name, number in held.items()}
-    most = as_memory_allows(prepared.problem, plan, held, wanted)
-    if most == held:
+    arrays = prepared.arrays
+    held = in_flight_of_stages(plan, arrays.shape)
+    most = as_memory_allows(prepared.problem, plan, arrays, held, held + EAGER)
+    if (most == held).all():
         return None
     stages = tuple(
-        stage.changed_unchecked(in_flight=most[stage.name])
-        if most[stage.name] > held[stage.name]
-        else stage
-        for stage in plan.stages
+        stage.changed_unchecked(in_flight=more) if is_more else stage
+        for stage, more, is_more in zip(plan.stages, most.tolist(), most > held, strict=True)
     )
     return prepared.changed(stages=stages)
 

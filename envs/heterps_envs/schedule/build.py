@@ -32,7 +32,7 @@ from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
 from heterps_envs.schedule.plan_shape import PlanShape
 from heterps_envs.schedule.reduce_buckets import reduce_buckets
 from heterps_envs.schedule.reduce_places import with_reduces
-from heterps_envs.schedule.zero_bubble import held_micro_batches
+from heterps_envs.schedule.zero_bubble import held_of_stages
 
 # Stages are equal when their seconds differ by less than this share.
 EQUAL = 1e-9
@@ -82,7 +82,7 @@ def with_sums(problem: Problem, plan: Plan, arrays: PlanArrays, lists: ActionLis
         peer=lists.peer,
         buckets=reduce_buckets(problem, plan, shape),
     )
-    return with_reduces(problem, plan, schedule, shape)
+    return with_reduces(problem, plan, schedule, arrays)
 
 
 def _fastest_order(plan: Plan, arrays: PlanArrays, rules: ListRules) -> Integers:
@@ -104,8 +104,7 @@ def _rules(problem: Problem, plan: Plan, arrays: PlanArrays) -> ListRules:
     shape, num_layers = arrays.shape, plan.num_layers
     room = held = in_flight_of_stages(plan, shape)
     if plan.job.schedule == "zero-bubble":
-        kept = held_micro_batches(problem, plan)
-        held = np.array([kept[stage.name] for stage in plan.stages])
+        held = held_of_stages(problem, plan, arrays)
     depth = num_layers - 1 - shape.layers[:, 0]
     mode = {"gpipe": GPIPE, "zero-bubble": SPLIT}.get(plan.job.schedule, EAGER)
     rules = ListRules(

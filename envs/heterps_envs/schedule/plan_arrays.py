@@ -50,6 +50,8 @@ class PlanArrays(NamedTuple):
         step_slowdown: (nodes, k) by how much more 1, 2, .. optimizer steps disturb one another.
         is_rendezvous: A message leaves only when its receiver has asked for it.
         shape: What of it the plan says: devices, layers and routes.
+        ways: A stage of each way to be carried out (`heterps_envs.schedule.workload.stage_way`).
+        way_of: (S,) which of them each stage is.
     """
 
     stage_device: Integers
@@ -74,6 +76,8 @@ class PlanArrays(NamedTuple):
     step_slowdown: Floats
     is_rendezvous: bool
     shape: PlanShape
+    ways: tuple[Stage, ...]
+    way_of: Integers
 
 
 def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
@@ -122,6 +126,8 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
         # Emulated links deliver by the sender's stamp, whenever the receiver asks.
         is_rendezvous=not known.is_emulated[heads].any(),
         shape=shape,
+        ways=tuple(ways),
+        way_of=way_of,
     )
 
 

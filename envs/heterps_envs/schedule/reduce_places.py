@@ -22,12 +22,12 @@ from heterps_envs.schedule.actions import (
     Schedule,
 )
 from heterps_envs.schedule.event_heap import KERNEL
-from heterps_envs.schedule.plan_shape import PlanShape
+from heterps_envs.schedule.plan_arrays import PlanArrays
 from heterps_envs.schedule.tied import adding_layers
-from heterps_envs.schedule.workload import stage_way, stage_ways
+from heterps_envs.schedule.workload import stage_way
 
 
-def with_reduces(problem: Problem, plan: Plan, schedule: Schedule, shape: PlanShape) -> Schedule:
+def with_reduces(problem: Problem, plan: Plan, schedule: Schedule, arrays: PlanArrays) -> Schedule:
     """Adds the all-reduces of `Schedule.buckets`, and at the end of each list the optimizer step.
 
     After it each device gathers what others have stepped of buckets whose state is sharded, in the
@@ -42,7 +42,7 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule, shape: PlanSh
         problem: Says how long the layers of the last pass take.
         plan: What runs; `sums_overlap` says whether all-reduces overlap.
         schedule: Lists without them.
-        shape: The plan's stages and devices.
+        arrays: `plan_arrays` of the plan.
     """
     overlaps, buckets = plan.sums_overlap, schedule.buckets
     first, stop = schedule.offsets[:-1], schedule.offsets[1:]
@@ -52,7 +52,7 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule, shape: PlanSh
     at, shares = stop[device], np.ones(len(device))
     order = np.arange(len(buckets))
     if overlaps and len(buckets):
-        at, shares = _complete_at(problem, plan, schedule, shape, ends, device)
+        at, shares = _complete_at(problem, arrays, schedule, ends, device)
         longest = np.maximum.reduceat(at - first[device], ends[:-1])
         order = np.argsort(longest, kind="stable")
     of_bucket = np.repeat(np.arange(len(buckets)), np.diff(ends))
@@ -112,9 +112,8 @@ def _members(schedule: Schedule) -> list[Integers]:
 
 def _complete_at(
     problem: Problem,
-    plan: Plan,
+    arrays: PlanArrays,
     schedule: Schedule,
-    shape: PlanShape,
     ends: Integers,
     device: Integers,
 ) -> tuple[Integers, Floats]:
@@ -122,9 +121,8 @@ def _complete_at(
 
     Args:
         problem: Says how long the layers of the last pass take.
-        plan: What runs.
+        arrays: `plan_arrays` of the plan.
         schedule: Lists without all-reduces.
-        shape: The plan's stages and devices.
         ends: (K + 1,) where the devices of each bucket begin.
         device: (N,) these devices.
 
@@ -132,13 +130,13 @@ def _complete_at(
         (N,) the index after the last pass that adds to them, and the share of that pass after which
         they are complete.
     """
-    num_devices, kind = len(schedule.devices), schedule.kind
+    num_devices, kind, shape = len(schedule.devices), schedule.kind, arrays.shape
     passes = np.flatnonzero((kind == BACKWARD) | (kind == BACKWARD_WEIGHT))
-    last = np.full(len(plan.stages), -1, np.int64)
+    last = np.full(len(shape.layers), -1, np.int64)
     last[schedule.stage[passes]] = passes
     by_device = np.argsort(shape.stage_device, kind="stable")
     stages_from = np.searchsorted(shape.stage_device[by_device], np.arange(num_devices + 1))
-    is_adding = np.zeros((len(schedule.buckets), plan.num_layers), bool)
+    is_adding = np.zeros((len(schedule.buckets), problem.profile.num_layers), bool)
     for number, bucket in enumerate(schedule.buckets):
         is_adding[number, list(adding_layers(problem.profile, bucket.layers))] = True
     at, front, stage = np.empty((3, len(device)), np.int64)
@@ -149,8 +147,8 @@ def _complete_at(
     whole = found.copy()
     whole[found] = kind[at[found]] == BACKWARD
     shares = np.ones(len(device))
-    ready = _ready_shares(problem, plan.stages)
-    shares[whole] = ready[stage[whole], front[whole]]
+    ready = _ready_shares(problem, arrays.ways)
+    shares[whole] = ready[arrays.way_of[stage[whole]], front[whole]]
     return np.where(found, at + 1, schedule.offsets[1:][device]), shares
 
 
@@ -181,13 +179,11 @@ def _keep_order(device: Any, at: Any, shares: Any, earliest: Any) -> None:
         earliest[device[row]] = at[row]
 
 
-def _ready_shares(problem: Problem, stages: Sequence[Stage]) -> Floats:
-    """(S, n) of each stage, the share of a backward pass after which a layer's gradients are there.
+def _ready_shares(problem: Problem, ways: Sequence[Stage]) -> Floats:
+    """(W, n) for each way, the share of a backward pass after which a layer's gradients are there.
 
-    Layers are counted from its first. Stages of equal layers that are carried out in one way are
-    looked at once.
+    Layers are counted from the stage's first.
     """
-    ways, way_of = stage_ways(problem, stages)
     rows = list[Floats]()
     for stage in ways:
         key = _ready_shares, stage_way(problem, stage)
@@ -200,7 +196,7 @@ def _ready_shares(problem: Problem, stages: Sequence[Stage]) -> Floats:
     table = np.ones((len(rows), max(map(len, rows))))
     for line, row in zip(table, rows, strict=True):
         line[: len(row)] = row
-    return np.asarray(table[way_of])
+    return table
 
 
 def _ready_share(problem: Problem, stage: Stage, front: int) -> float:
