@@ -12,6 +12,7 @@ from heterps_configs.documents.cluster import NO_LINK, Cluster, Device, Link
 from heterps_envs.arrays import Floats
 from heterps_envs.cost_tables import RingLinks
 from heterps_envs.device_classes import DeviceClass, Groups, NodesApart, device_groups
+from heterps_envs.node_links import NodeLinks
 
 DevicesByNode = Mapping[str, Sequence[Device]]
 
@@ -80,26 +81,16 @@ class Links:
                 found += self.different(pairs)
         return found
 
-    def from_device(self, device: Device, others: DevicesByNode) -> list[tuple[Link, int]]:
-        """The links from a device to different other ones, and how many of these each leads to.
-
-        Args:
-            device: One end.
-            others: The other ends, by node.
-        """
-        found = []
-        for node, devices in others.items():
-            if node == device.node and node in self._directed_nodes:
-                found += [(self.between(device, other), 1) for other in devices]
-            elif devices:
-                found.append((self.between(device, devices[0]), len(devices)))
-        return found
-
     def _ends(self, a: Device, b: Device) -> tuple[str, str, bool]:
         """What decides which link leads from one device to another."""
         if a.node != b.node or a.node not in self._directed_nodes:
             return a.node, b.node, False
-        return a.node, b.node, self._order[a.name] > self._order[b.name]
+        return a.node, b.node, self.index[a.name] > self.index[b.name]
+
+    @cached_property
+    def by_node(self) -> NodeLinks:
+        """All links, as arrays."""
+        return NodeLinks.of(self.cluster)
 
     @cached_property
     def _directed_nodes(self) -> frozenset[str]:
@@ -108,7 +99,8 @@ class Links:
         return frozenset(node.name for node in nodes if node.reverse_link is not None)
 
     @cached_property
-    def _order(self) -> dict[str, int]:
+    def index(self) -> dict[str, int]:
+        """The devices' indices by their names, in the order of the cluster."""
         return {device.name: index for index, device in enumerate(self.cluster.devices)}
 
 

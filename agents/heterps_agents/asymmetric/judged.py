@@ -11,7 +11,8 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.objective import Goal, graded_cost
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
-from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
+from heterps_envs.simulator.prepared import PreparedPlan
+from heterps_envs.simulator.simulate import prepared_is_feasible, prepared_step_time_s
 
 
 class Judged(NamedTuple):
@@ -47,16 +48,7 @@ class Judge:
             plan: Unchecked or not.
             below: Of what costs as much, memory is not looked at.
         """
-        if not can_run(self._problem, plan):
-            return Judged(math.inf, plan)
-        ways = [self._timed(plan)]
-        eager = with_more_in_flight(self._problem, ways[0].plan)
-        if eager is not None:
-            ways.append(self._timed(eager))
-        for way in sorted(ways, key=lambda each: each.cost):
-            if way.cost >= below or is_feasible(self._problem, way.plan):
-                return way
-        return Judged(math.inf, plan)
+        return self._judged(PreparedPlan(self._problem, plan), below)
 
     def judged_with_sums(self, plan: Plan, below: float = math.inf) -> Judged:
         """The same with gradient sums beside passes or after them, what is better.
@@ -67,18 +59,32 @@ class Judge:
         """
         if self._problem.job.overlaps_reduce is not None:
             return self.judged(plan, below)
+        prepared = PreparedPlan(self._problem, plan)
         both = [
-            self.judged(plan.changed_unchecked(overlaps_reduce=overlaps), below)
+            self._judged(prepared.changed(overlaps_reduce=overlaps), below)
             for overlaps in (True, False)
         ]
         return min(both, key=lambda each: each.cost)
 
-    def _timed(self, plan: Plan) -> Judged:
+    def _judged(self, prepared: PreparedPlan, below: float) -> Judged:
+        if not can_run(self._problem, prepared.plan):
+            return Judged(math.inf, prepared.plan)
+        ways = [self._timed(prepared)]
+        eager = with_more_in_flight(ways[0][1])
+        if eager is not None:
+            ways.append(self._timed(eager))
+        for cost, way in sorted(ways, key=lambda each: each[0]):
+            if cost >= below or prepared_is_feasible(way):
+                return Judged(cost, way.plan)
+        return Judged(math.inf, prepared.plan)
+
+    def _timed(self, prepared: PreparedPlan) -> tuple[float, PreparedPlan]:
+        """What a plan costs, memory left aside, and the plan with its step time."""
         self._budget.spend()
-        self._stages_left -= len(plan.stages)
+        self._stages_left -= len(prepared.plan.stages)
         self.num_simulated += 1
-        step_time_s = simulated_step_time_s(self._problem, plan)
+        step_time_s = prepared_step_time_s(prepared)
         named = self._problem.device_named
-        price = sum(named[name].price_usd_per_hour for name in plan.devices)
+        price = sum(named[name].price_usd_per_hour for name in prepared.plan.devices)
         cost = graded_cost(step_time_s, price, 0.0, self._goal)
-        return Judged(cost, plan.changed_unchecked(predicted_step_time_s=step_time_s))
+        return cost, prepared.timed(step_time_s)

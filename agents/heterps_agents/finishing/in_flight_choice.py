@@ -17,11 +17,12 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.in_flight import (
     as_memory_allows,
     in_flight_micro_batches,
+    in_flight_of_stages,
     routed_micro_batches,
 )
 from heterps_envs.simulator.plan_bound import least_step_time_s
 from heterps_envs.simulator.prepared import PreparedPlan
-from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
+from heterps_envs.simulator.simulate import prepared_is_feasible, prepared_step_time_s
 
 # A plan with more in flight has to be this much faster.
 GAIN = 1 - 1e-3
@@ -43,30 +44,32 @@ class _Best(NamedTuple):
     more: dict[str, int]
 
 
-def with_more_in_flight(problem: Problem, plan: Plan) -> Plan | None:
+def with_more_in_flight(prepared: PreparedPlan) -> PreparedPlan | None:
     """The plan with `EAGER` more in flight on all stages, as far as memory has room.
 
     None where the simulator cannot find that faster: there is no such choice, no stage may hold
     more, or the plan takes hardly longer than its devices are busy.
+
+    Args:
+        prepared: A plan that was simulated.
     """
+    plan = prepared.plan
     step_time_s = plan.predicted_step_time_s
     assert step_time_s is not None, "it was simulated"
     if not _is_open(plan):
         return None
-    if step_time_s <= CLOSE * least_step_time_s(PreparedPlan(problem, plan)):
+    if step_time_s <= CLOSE * least_step_time_s(prepared):
         return None
-    held = in_flight_micro_batches(plan)
-    wanted = {name: number + EAGER for name, number in held.items()}
-    most = as_memory_allows(problem, plan, held, wanted)
-    if most == held:
+    arrays = prepared.arrays
+    held = in_flight_of_stages(plan, arrays.shape)
+    most = as_memory_allows(prepared.problem, plan, arrays, held, held + EAGER)
+    if (most == held).all():
         return None
     stages = tuple(
-        stage.changed_unchecked(in_flight=most[stage.name])
-        if most[stage.name] > held[stage.name]
-        else stage
-        for stage in plan.stages
+        stage.changed_unchecked(in_flight=more) if is_more else stage
+        for stage, more, is_more in zip(plan.stages, most.tolist(), most > held, strict=True)
     )
-    return plan.changed_unchecked(stages=stages)
+    return prepared.changed(stages=stages)
 
 
 def _is_open(plan: Plan) -> bool:
@@ -90,9 +93,10 @@ def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     held = in_flight_micro_batches(plan.changed_unchecked(stages=by_rule))
     share = routed_micro_batches(plan)
     more = {name: min(number, share[name]) - held[name] for name, number in chosen.items()}
-    best = _Best(plan, simulated_step_time_s(problem, plan), more)
-    if best.step_time_s <= CLOSE * least_step_time_s(PreparedPlan(problem, plan)):
-        return _trimmed(problem, plan, held, best)
+    prepared = PreparedPlan(problem, plan)
+    best = _Best(plan, prepared_step_time_s(prepared), more)
+    if best.step_time_s <= CLOSE * least_step_time_s(prepared):
+        return _trimmed(prepared, held, best)
     trials = max(LEAST_TRIALS, MOST_STAGES // len(plan.stages))
     is_better = True
     while is_better:
@@ -100,20 +104,20 @@ def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
         for names in _columns(plan):
             for added in MORE:
                 if trials == 0 or budget.time_share >= 1.0:
-                    return _trimmed(problem, plan, held, best)
+                    return _trimmed(prepared, held, best)
                 wanted = _raised(best.more, names, added, held, share)
                 if wanted == best.more:
                     break
                 trials -= 1
-                found = _faster(problem, plan, held, wanted, best)
+                found = _faster(prepared, held, wanted, best)
                 if found is not None:
                     best, is_better = found, True
-    return _trimmed(problem, plan, held, best)
+    return _trimmed(prepared, held, best)
 
 
-def _trimmed(problem: Problem, plan: Plan, held: dict[str, int], best: _Best) -> Plan:
+def _trimmed(prepared: PreparedPlan, held: dict[str, int], best: _Best) -> Plan:
     """The best plan without what helps nothing: it would only take memory."""
-    for names in reversed(_columns(plan)[:-1]):
+    for names in reversed(_columns(prepared.plan)[:-1]):
         most = max(best.more.get(name, 0) for name in names)
         for kept in sorted({0, most // 4, most // 2, most - 1} if most > 0 else ()):
             less = {
@@ -122,7 +126,7 @@ def _trimmed(problem: Problem, plan: Plan, held: dict[str, int], best: _Best) ->
             }
             found = None
             if kept < most:
-                found = _faster(problem, plan, held, less, best, gain=1 + 1e-9)
+                found = _faster(prepared, held, less, best, gain=1 + 1e-9)
             if found is not None:
                 best = found
                 break
@@ -130,8 +134,7 @@ def _trimmed(problem: Problem, plan: Plan, held: dict[str, int], best: _Best) ->
 
 
 def _faster(
-    problem: Problem,
-    plan: Plan,
+    prepared: PreparedPlan,
     held: dict[str, int],
     more: dict[str, int],
     best: _Best,
@@ -142,14 +145,15 @@ def _faster(
         stage.changed_unchecked(in_flight=held[stage.name] + more[stage.name])
         if more.get(stage.name, 0) != 0
         else stage.changed_unchecked(in_flight=None)
-        for stage in plan.stages
+        for stage in prepared.plan.stages
     )
-    trial = plan.changed_unchecked(stages=stages)
-    step_time_s = simulated_step_time_s(problem, trial)
+    trial = prepared.changed(stages=stages)
+    step_time_s = prepared_step_time_s(trial)
     if step_time_s >= best.step_time_s * gain:
         return None
-    trial = plan.changed(stages=stages, predicted_step_time_s=step_time_s)
-    return _Best(trial, step_time_s, more) if is_feasible(problem, trial) else None
+    plan = prepared.plan.changed(stages=stages, predicted_step_time_s=step_time_s)
+    fits = prepared_is_feasible(trial.timed(step_time_s))
+    return _Best(plan, step_time_s, more) if fits else None
 
 
 def _raised(

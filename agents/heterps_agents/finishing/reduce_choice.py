@@ -10,7 +10,8 @@ from __future__ import annotations
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.reduce_buckets import reduce_buckets
-from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
+from heterps_envs.simulator.prepared import PreparedPlan
+from heterps_envs.simulator.simulate import prepared_is_feasible, prepared_step_time_s
 
 # Sums after all passes have to be this much faster.
 GAIN = 1 - 1e-4
@@ -26,19 +27,25 @@ def choose_reduce(problem: Problem, plan: Plan) -> Plan:
     is_open = plan.job.overlaps_reduce is None and plan.overlaps_reduce is None
     if not is_open or not reduce_buckets(problem, plan):
         return plan
-    early, late = (_with_sums(problem, plan, overlaps) for overlaps in (True, False))
+    prepared = PreparedPlan(problem, plan)
+    early, late = (_with_sums(prepared, overlaps) for overlaps in (True, False))
     is_late = _seconds(late) < _seconds(early) * GAIN
     for found in (late, early) if is_late else (early, late):
-        if is_feasible(problem, found):
-            return found
+        if prepared_is_feasible(found):
+            chosen = found.plan
+            return plan.changed(
+                overlaps_reduce=chosen.overlaps_reduce,
+                predicted_step_time_s=chosen.predicted_step_time_s,
+            )
     return plan
 
 
-def _with_sums(problem: Problem, plan: Plan, overlaps: bool) -> Plan:
-    found = plan.changed(overlaps_reduce=overlaps)
-    return found.changed(predicted_step_time_s=simulated_step_time_s(problem, found))
+def _with_sums(prepared: PreparedPlan, overlaps: bool) -> PreparedPlan:
+    found = prepared.changed(overlaps_reduce=overlaps)
+    return found.timed(prepared_step_time_s(found))
 
 
-def _seconds(plan: Plan) -> float:
-    assert plan.predicted_step_time_s is not None, "it was simulated"
-    return plan.predicted_step_time_s
+def _seconds(prepared: PreparedPlan) -> float:
+    step_time_s = prepared.plan.predicted_step_time_s
+    assert step_time_s is not None, "it was simulated"
+    return step_time_s

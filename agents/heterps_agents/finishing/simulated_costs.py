@@ -16,7 +16,12 @@ from heterps_envs.closed_form.placement import decode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.notes import can_run
-from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
+from heterps_envs.simulator.prepared import PreparedPlan
+from heterps_envs.simulator.simulate import (
+    is_feasible,
+    prepared_is_feasible,
+    prepared_step_time_s,
+)
 
 # A choice needs some to choose from: so many placements, or as many as have so many stages.
 LEAST_SIMULATIONS, ENOUGH_STAGES = 12, 4000
@@ -124,28 +129,34 @@ class SimulatedCosts:
         except InfeasibleError:  # no node has room for one of its groups
             return Simulated(math.inf, code, None)
         self._stages_left -= len(plan.stages)
-        return self._with_more_in_flight(self._measured(code, plan))
+        prepared = self._timed(PreparedPlan(self._problem, plan))
+        return self._with_more_in_flight(self._measured(code, prepared.plan), prepared)
 
-    def _with_more_in_flight(self, entry: Simulated) -> Simulated:
+    def _with_more_in_flight(self, entry: Simulated, prepared: PreparedPlan) -> Simulated:
         """The same with more in flight, where that is faster: slow links are no reason against it.
 
         Whether memory has room for that is asked where it would be the best.
         """
-        eager = with_more_in_flight(self._problem, entry.plan)
+        eager = with_more_in_flight(prepared)
         if eager is None:
             return entry
-        self._stages_left -= len(eager.stages)
-        found = self._measured(entry.code, eager)
+        self._stages_left -= len(eager.plan.stages)
+        eager = self._timed(eager)
+        found = self._measured(entry.code, eager.plan)
         if found.cost >= entry.cost:
             return entry
         is_best = found.cost < min((other.cost for other in self.found.values()), default=math.inf)
-        return entry if is_best and not self.fits(found) else found
+        return entry if is_best and not prepared_is_feasible(eager) else found
+
+    def _timed(self, prepared: PreparedPlan) -> PreparedPlan:
+        return prepared.timed(prepared_step_time_s(prepared))
 
     def _measured(self, code: Code, plan: Plan) -> Simulated:
-        step_time_s = simulated_step_time_s(self._problem, plan)
+        """What a plan costs whose step time is known."""
+        assert plan.predicted_step_time_s is not None, "it was simulated"
         devices = (self._problem.device_named[name] for name in plan.devices)
         price = sum(device.price_usd_per_hour for device in devices)
-        cost = graded_cost(step_time_s, price, 0.0, self._question.goal)
+        cost = graded_cost(plan.predicted_step_time_s, price, 0.0, self._question.goal)
         if not can_run(self._problem, plan):
             cost *= CANNOT_RUN
-        return Simulated(cost, code, plan.changed_unchecked(predicted_step_time_s=step_time_s))
+        return Simulated(cost, code, plan)

@@ -163,7 +163,8 @@ def check_plan(problem: Problem, plan: Plan) -> None:
             "micro-batches"
         )
     for stage in plan.stages:
-        _check_group(problem, stage)
+        if len(stage.devices) > 1 or stage.offloaded_layers:
+            _check_group(problem, stage)
 
 
 def _check_group(problem: Problem, stage: Stage) -> None:

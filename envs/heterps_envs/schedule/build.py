@@ -18,9 +18,9 @@ import numpy as np
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Integers
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.action_lists import action_lists
+from heterps_envs.schedule.action_lists import ActionLists, action_lists
 from heterps_envs.schedule.actions import Schedule
-from heterps_envs.schedule.in_flight import in_flight_micro_batches
+from heterps_envs.schedule.in_flight import in_flight_of_stages
 from heterps_envs.schedule.interleaved import (
     has_full_groups,
     interleaved_ranks,
@@ -29,9 +29,10 @@ from heterps_envs.schedule.interleaved import (
 )
 from heterps_envs.schedule.kernels import EAGER, FIXED, GPIPE, SPLIT, ListRules, list_schedule
 from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
+from heterps_envs.schedule.plan_shape import PlanShape
 from heterps_envs.schedule.reduce_buckets import reduce_buckets
 from heterps_envs.schedule.reduce_places import with_reduces
-from heterps_envs.schedule.zero_bubble import held_micro_batches
+from heterps_envs.schedule.zero_bubble import held_of_stages
 
 # Stages are equal when their seconds differ by less than this share.
 EQUAL = 1e-9
@@ -52,24 +53,36 @@ def build_schedule(problem: Problem, plan: Plan) -> Schedule:
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    return schedule_of(problem, plan, plan_arrays(problem, plan))
+    arrays = plan_arrays(problem, plan)
+    return with_sums(problem, plan, arrays, passes_of(problem, plan, arrays))
 
 
-def schedule_of(problem: Problem, plan: Plan, arrays: PlanArrays) -> Schedule:
-    """The same, where the plan's arrays are at hand."""
+def passes_of(problem: Problem, plan: Plan, arrays: PlanArrays) -> ActionLists:
+    """The passes and messages of every device; wherever the gradient sums are, they are the same.
+
+    Args:
+        problem: Where the seconds and bytes come from.
+        plan: What runs.
+        arrays: `plan_arrays` of it.
+    """
     rules = _rules(problem, plan, arrays)
-    lists = action_lists(arrays, _fastest_order(plan, arrays, rules), rules.offsets)
+    return action_lists(arrays, _fastest_order(plan, arrays, rules), rules.offsets)
+
+
+def with_sums(problem: Problem, plan: Plan, arrays: PlanArrays, lists: ActionLists) -> Schedule:
+    """The schedule of a plan whose passes and messages are at hand, with its gradient sums."""
+    shape = arrays.shape
     schedule = Schedule(
-        devices=tuple(group[0] for group in plan.device_groups),
+        devices=tuple(group[0] for group in shape.groups),
         stages=tuple(stage.name for stage in plan.stages),
         offsets=lists.offsets,
         kind=lists.kind,
         stage=lists.stage,
         micro_batch=lists.micro_batch,
         peer=lists.peer,
-        buckets=reduce_buckets(problem, plan),
+        buckets=reduce_buckets(problem, plan, shape),
     )
-    return with_reduces(problem, plan, schedule)
+    return with_reduces(problem, plan, schedule, arrays)
 
 
 def _fastest_order(plan: Plan, arrays: PlanArrays, rules: ListRules) -> Integers:
@@ -88,9 +101,11 @@ def _fastest_order(plan: Plan, arrays: PlanArrays, rules: ListRules) -> Integers
 
 
 def _rules(problem: Problem, plan: Plan, arrays: PlanArrays) -> ListRules:
-    room, num_layers = in_flight_micro_batches(plan), plan.num_layers
-    held = held_micro_batches(problem, plan) if plan.job.schedule == "zero-bubble" else room
-    depth = np.array([num_layers - 1 - stage.first_layer for stage in plan.stages])
+    shape, num_layers = arrays.shape, plan.num_layers
+    room = held = in_flight_of_stages(plan, shape)
+    if plan.job.schedule == "zero-bubble":
+        held = held_of_stages(problem, plan, arrays)
+    depth = num_layers - 1 - shape.layers[:, 0]
     mode = {"gpipe": GPIPE, "zero-bubble": SPLIT}.get(plan.job.schedule, EAGER)
     rules = ListRules(
         # The oldest micro-batch goes first, then the stage that is furthest behind.
@@ -98,11 +113,11 @@ def _rules(problem: Problem, plan: Plan, arrays: PlanArrays) -> ListRules:
         forward_rank=depth,
         backward_rank=depth,
         num_ranks=num_layers,
-        room=np.array([room[stage.name] for stage in plan.stages]),
-        held=np.array([held[stage.name] for stage in plan.stages]),
+        room=room,
+        held=held,
         mode=mode,
         order=np.empty(0, np.int64),
-        offsets=_pass_offsets(plan, arrays, 3 if mode == SPLIT else 2),
+        offsets=_pass_offsets(shape, 3 if mode == SPLIT else 2),
     )
     if not is_interleaved(plan):
         return rules
@@ -115,12 +130,8 @@ def _rules(problem: Problem, plan: Plan, arrays: PlanArrays) -> ListRules:
     )
 
 
-def _pass_offsets(plan: Plan, arrays: PlanArrays, passes: int) -> Integers:
+def _pass_offsets(shape: PlanShape, passes: int) -> Integers:
     """(D + 1,) where the passes of each device begin, with so many for each micro-batch."""
-    size, index = np.zeros(len(arrays.action_s), np.int64), dict[str, int]()
-    for number, stage in enumerate(plan.stages):
-        index[stage.name] = number
-    for pipeline in plan.pipelines:
-        for name in pipeline.stages:
-            size[arrays.stage_device[index[name]]] += passes * len(pipeline.micro_batches)
-    return np.concatenate([[0], np.cumsum(size)])
+    size = np.zeros(len(shape.groups) + 1, np.int64)
+    np.add.at(size, shape.stage_device + 1, passes * shape.routed)
+    return np.cumsum(size)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
-from collections.abc import Mapping
+import numpy as np
 
-from heterps_configs.documents.plan import Plan
-from heterps_envs.closed_form.formula import in_flight
+from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.interleaved import is_interleaved, most_in_flight, route_shape
+from heterps_envs.schedule.plan_arrays import PlanArrays
+from heterps_envs.schedule.plan_shape import PlanShape
+from heterps_envs.schedule.workload import stage_way
 
 
-def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
+def in_flight_micro_batches(plan: Plan, shape: PlanShape | None = None) -> dict[str, int]:
     """For each stage, how many micro-batches it may hold between their forward and backward passes.
 
     The rule of `heterps_envs.closed_form.formula.in_flight`. Pipelines that share a stage, directly
@@ -20,68 +21,88 @@ def in_flight_micro_batches(plan: Plan) -> dict[str, int]:
     behind a stage are all that begin after its last layer. Where a device has several stages of a
     route, the rule is that of `heterps_envs.schedule.interleaved`, again counted in devices.
     `Stage.in_flight` stands above the rule of 1F1B.
+
+    Args:
+        plan: What runs.
+        shape: Its stages and routes, where they are known.
     """
-    share = routed_micro_batches(plan)
+    held = in_flight_of_stages(plan, shape or PlanShape.of(plan)).tolist()
+    return dict(zip([stage.name for stage in plan.stages], held, strict=True))
+
+
+def in_flight_of_stages(plan: Plan, shape: PlanShape) -> Integers:
+    """(S,) the same in the order of the stages."""
     if plan.job.schedule == "gpipe":
-        return share
-    shape = route_shape(plan) if is_interleaved(plan) else {}  # else the rule of 1F1B
-    held = {}
-    stage_named = {stage.name: stage for stage in plan.stages}
-    for pipelines in plan.groups():
-        stages = [stage_named[name] for name in {n for pipe in pipelines for n in pipe.stages}]
-        alike = Counter((stage.first_layer, stage.last_layer) for stage in stages)
-        begins = sorted(stage.first_layer for stage in stages)
-        for stage in stages:
-            replicas = alike[stage.first_layer, stage.last_layer]
-            behind = len(begins) - bisect_right(begins, stage.last_layer)
-            most = in_flight(plan.job.num_micro_batches, False, replicas, behind)
-            if shape:
-                most = most_in_flight(-(-2 * behind // replicas) + 1, *shape[stage.name])
-            most = stage.in_flight or most
-            held[stage.name] = min(share[stage.name], most)
-    return held
+        return shape.routed
+    # Stages by component, then by layers.
+    first, last = shape.layers.T
+    apart = plan.num_layers + 1
+    begins = shape.component * apart + first
+    _, alike, counts = np.unique(begins * apart + last, return_inverse=True, return_counts=True)
+    replicas, in_order = counts[alike], np.sort(begins)
+    ends = np.searchsorted(in_order, (shape.component + 1) * apart)
+    behind = ends - np.searchsorted(in_order, shape.component * apart + last, "right")
+    share = -(-plan.job.num_micro_batches // replicas)
+    most = np.minimum(share, -(-(replicas + behind) // replicas))
+    if is_interleaved(plan):  # else the rule of 1F1B
+        shapes = route_shape(plan)
+        for index, stage in enumerate(plan.stages):
+            trips = int(-(-2 * behind[index] // replicas[index])) + 1
+            most[index] = most_in_flight(trips, *shapes[stage.name])
+    chosen = np.array([stage.in_flight or 0 for stage in plan.stages], np.int64)
+    return np.minimum(shape.routed, np.where(chosen > 0, chosen, most))
 
 
 def routed_micro_batches(plan: Plan) -> dict[str, int]:
     """For each stage, how many micro-batches pass it in a step."""
-    share: dict[str, int] = dict.fromkeys((stage.name for stage in plan.stages), 0)
-    for pipeline in plan.pipelines:
-        for name in pipeline.stages:
-            share[name] += len(pipeline.micro_batches)
-    return share
+    routed = PlanShape.of(plan).routed.tolist()
+    return dict(zip([stage.name for stage in plan.stages], routed, strict=True))
 
 
 def as_memory_allows(
-    problem: Problem, plan: Plan, held: Mapping[str, int], wanted: Mapping[str, int]
-) -> dict[str, int]:
-    """For each stage, what is wanted as far as memory has room, and at least what it holds.
+    problem: Problem, plan: Plan, arrays: PlanArrays, held: Integers, wanted: Integers
+) -> Integers:
+    """(S,) what is wanted as far as memory has room, and at least what each stage holds.
 
     Memory as planners count it; stages of one device share its room evenly.
 
     Args:
         problem: Where the bytes come from.
         plan: What runs.
-        held: Micro-batches of which each stage keeps activations in any case.
-        wanted: Of how many it would keep them; no more than pass it are.
+        arrays: `plan_arrays` of it.
+        held: (S,) micro-batches of which each stage keeps activations in any case.
+        wanted: (S,) of how many it would keep them; no more than pass it are.
     """
-    most, share = dict(held), routed_micro_batches(plan)
-    stages_on = Counter(stage.devices[0] for stage in plan.stages)
-    room: dict[str, float] = {}
-    activations: dict[tuple[str, str], float] = {}
-    for stage in plan.stages:
+    shape = arrays.shape
+    by_way = [_bytes_by_rank(problem, stage) for stage in arrays.ways]
+    # Where devices of a group are alike, one stands for all.
+    bytes_of = np.zeros((len(by_way), max(map(len, by_way)), 3))
+    for row, found in zip(bytes_of, by_way, strict=True):
+        row[: len(found)] = found
+    has, state, activations = np.moveaxis(bytes_of[arrays.way_of], 2, 0)
+    room = np.zeros((len(shape.groups), bytes_of.shape[1]))
+    room[shape.stage_device[::-1]] = has[::-1]
+    taken = np.stack([state, held[:, None] * activations], axis=1)
+    np.subtract.at(room, np.repeat(shape.stage_device, 2), taken.reshape(-1, room.shape[1]))
+    stages_on = np.bincount(shape.stage_device)[shape.stage_device]
+    spare = room[shape.stage_device] / stages_on[:, None]
+    more = np.minimum(wanted, shape.routed) - held
+    is_kept = activations > 0
+    fitting = np.full(spare.shape, np.iinfo(np.int64).max)
+    fitting[is_kept] = np.maximum((spare[is_kept] / activations[is_kept]).astype(np.int64), 0)
+    return np.asarray(held + np.minimum(more, fitting.min(axis=1)))
+
+
+def _bytes_by_rank(problem: Problem, stage: Stage) -> Floats:
+    """(ranks, 3) of the devices of a stage that may hold most: room, state, and activations."""
+    key = _bytes_by_rank, stage_way(problem, stage)
+    known = problem.derived.get(key)
+    if not isinstance(known, np.ndarray):
         part = slice(stage.first_layer, stage.last_layer + 1)
+        rows = []
         for name, own in problem.by_rank(stage):
-            tables, key = own.tables, (stage.name, name)
-            room.setdefault(name, float(tables.memory_bytes[problem.class_of[name]]))
-            activations[key] = float(tables.activation_bytes[part].sum())
-            room[name] -= float(tables.state_bytes[part].sum())
-            room[name] -= held[stage.name] * activations[key]
-    for stage in plan.stages:
-        more = min(wanted[stage.name], share[stage.name]) - held[stage.name]
-        for name in stage.devices:
-            kept = activations.get((stage.name, name), 0.0)
-            if kept > 0:
-                spare = room[name] / stages_on[stage.devices[0]]
-                more = min(more, max(int(spare / kept), 0))
-        most[stage.name] += more
-    return most
+            tables = own.tables
+            bytes_of = tables.state_bytes[part].sum(), tables.activation_bytes[part].sum()
+            rows.append((tables.memory_bytes[problem.class_of[name]], *bytes_of))
+        problem.derived[key] = known = np.array(rows, float)
+    return known

@@ -39,8 +39,10 @@ class InterleavedRanks(NamedTuple):
 
 def is_interleaved(plan: Plan) -> bool:
     """Whether the job asks for it and a device has several stages of one route."""
+    if plan.job.schedule != "interleaved":
+        return False
     device = _device_of(plan)
-    return plan.job.schedule == "interleaved" and any(
+    return any(
         len({device[name] for name in pipeline.stages}) < len(pipeline.stages)
         for pipeline in plan.pipelines
     )

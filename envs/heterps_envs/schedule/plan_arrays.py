@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from heterps_configs.documents.cluster import HostTimes
 from heterps_configs.documents.job import Optimizer
-from heterps_configs.documents.plan import Plan
-from heterps_envs.arrays import Floats, Integers
+from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.arrays import Flags, Floats, Integers
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.workload import stage_cost
+from heterps_envs.schedule.actions import PassKind
+from heterps_envs.schedule.plan_shape import PlanShape
+from heterps_envs.schedule.workload import stage_cost, stage_way, stage_ways
+
+_PASSES: tuple[PassKind, ...] = ("forward", "backward", "backward-input", "backward-weight")
 
 
 class PlanArrays(NamedTuple):
@@ -47,6 +49,9 @@ class PlanArrays(NamedTuple):
         slowdown: (nodes, k) how much slower each of 1, 2, .. passes runs at a time.
         step_slowdown: (nodes, k) by how much more 1, 2, .. optimizer steps disturb one another.
         is_rendezvous: A message leaves only when its receiver has asked for it.
+        shape: What of it the plan says: devices, layers and routes.
+        ways: A stage of each way to be carried out (`heterps_envs.schedule.workload.stage_way`).
+        way_of: (S,) which of them each stage is.
     """
 
     stage_device: Integers
@@ -70,6 +75,9 @@ class PlanArrays(NamedTuple):
     slowdown: Floats
     step_slowdown: Floats
     is_rendezvous: bool
+    shape: PlanShape
+    ways: tuple[Stage, ...]
+    way_of: Integers
 
 
 def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
@@ -79,112 +87,150 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
     check_plan(problem, plan)
-    groups = plan.device_groups
-    devices = {group[0]: index for index, group in enumerate(groups)}
-    stages = {stage.name: index for index, stage in enumerate(plan.stages)}
-    costs = [stage_cost(problem, stage) for stage in plan.stages]
+    shape = PlanShape.of(plan)
+    ways, way_of = stage_ways(problem, plan.stages)
     sizes = problem.job.micro_batch_sizes
-    routes = [[stages[name] for name in pipeline.stages] for pipeline in plan.pipelines]
-    pipeline_of = np.zeros(len(sizes), np.int64)
-    front, behind = np.full((2, len(routes), len(stages)), -1, np.int64)
-    for index, (pipeline, route) in enumerate(zip(plan.pipelines, routes, strict=True)):
-        pipeline_of[list(pipeline.micro_batches)] = index
-        front[index, route[1:]] = route[:-1]
-        behind[index, route[:-1]] = route[1:]
-    stage_device = np.array([devices[cost.device] for cost in costs], np.int64)
-    latency_s, s_per_byte = _links(problem, groups, routes, stage_device)
-    processes = np.array([len(group) for group in groups], np.int64)
-    emulated = [problem.device_named[name].type.emulation is not None for name in devices]
-    host_of = {node.name: node.host for node in problem.cluster.nodes}
-    hosts = [
-        HostTimes() if is_emulated else host_of[problem.device_named[name].node]
-        for name, is_emulated in zip(devices, emulated, strict=True)
-    ]
-    send_s = np.array([host.send_s for host in hosts], float)
-    receive_s = np.array([host.receive_s for host in hosts], float)
+    front, behind = shape.neighbours
+    latency_s, s_per_byte = _links(problem, shape)
+    processes = np.array([len(group) for group in shape.groups], np.int64)
+    known, index = _hosts(problem), problem.links.index
+    heads = np.array([index[group[0]] for group in shape.groups], np.int64)
+    action_s, send_s, receive_s, step_s = known.seconds[:, heads]
     # Measured from end to end, a latency holds the host time of both.
-    latency_s = np.maximum(latency_s - send_s[:, None] - receive_s, 0.0)
-    node, slowdown, step_slowdown = _shared_cores(problem, groups, hosts)
+    if send_s.any() or receive_s.any():
+        latency_s = np.maximum(latency_s - send_s[:, None] - receive_s, 0.0)
+    node, slowdown, step_slowdown = _shared_cores(problem, shape.groups, known, heads)
+    costs = [stage_cost(problem, stage) for stage in ways]
+    pass_s = np.array([[cost.seconds(kind) for kind in _PASSES] for cost in costs])
     return PlanArrays(
-        stage_device=stage_device,
-        pass_s=np.array(
-            [
-                [
-                    cost.seconds(kind)
-                    for kind in ("forward", "backward", "backward-input", "backward-weight")
-                ]
-                for cost in costs
-            ]
-        ),
-        output_bytes=np.array([cost.output_bytes for cost in costs]),
-        pipeline_of=pipeline_of,
-        share=np.array([size / problem.job.micro_batch_size for size in sizes]),
+        stage_device=shape.stage_device,
+        pass_s=pass_s[way_of],
+        output_bytes=np.array([cost.output_bytes for cost in costs])[way_of],
+        pipeline_of=shape.pipeline_of,
+        share=np.array(sizes) / problem.job.micro_batch_size,
         front=front,
         behind=behind,
-        first_stage=np.array([route[0] for route in routes], np.int64),
+        first_stage=shape.routes[:, 0].copy(),
         latency_s=latency_s,
         s_per_byte=s_per_byte,
         copies=np.ceil(processes / processes[:, None]),
         processes=processes,
-        action_s=np.array([host.action_s for host in hosts], float),
+        action_s=action_s,
         send_s=send_s,
         receive_s=receive_s,
-        step_s=np.array([host.step_s for host in hosts], float),
-        optimizer_s=_optimizer_s(problem, plan),
+        step_s=step_s,
+        optimizer_s=_optimizer_s(problem, plan, shape, ways, way_of),
         node=node,
         slowdown=slowdown,
         step_slowdown=step_slowdown,
         # Emulated links deliver by the sender's stamp, whenever the receiver asks.
-        is_rendezvous=not any(emulated),
+        is_rendezvous=not known.is_emulated[heads].any(),
+        shape=shape,
+        ways=tuple(ways),
+        way_of=way_of,
     )
 
 
-def _links(
-    problem: Problem,
-    groups: Sequence[tuple[str, ...]],
-    routes: list[list[int]],
-    stage_device: Integers,
-) -> tuple[Floats, Floats]:
+class _Hosts(NamedTuple):
+    """What devices cost their hosts; emulated ones cost nothing.
+
+    Attributes:
+        is_emulated: (D,) of the cluster.
+        seconds: (4, D) host seconds of a pass, of sending and receiving a message, and of a step.
+        of_device: (D,) the host times of each; those of nothing for emulated ones.
+        shares_cores: Whether passes disturb one another on any.
+    """
+
+    is_emulated: Flags
+    seconds: Floats
+    of_device: tuple[HostTimes, ...]
+    shares_cores: bool
+
+
+def _hosts(problem: Problem) -> _Hosts:
+    found = problem.derived.get(_hosts)
+    if not isinstance(found, _Hosts):
+        host_of = {node.name: node.host for node in problem.cluster.nodes}
+        devices, nothing = problem.cluster.devices, HostTimes()
+        is_emulated = np.array([device.type.emulation is not None for device in devices])
+        hosts = tuple(
+            nothing if is_out else host_of[device.node]
+            for device, is_out in zip(devices, is_emulated.tolist(), strict=True)
+        )
+        seconds = [(host.action_s, host.send_s, host.receive_s, host.step_s) for host in hosts]
+        found = _Hosts(
+            is_emulated,
+            np.array(seconds, float).T.copy(),
+            hosts,
+            any(_disturbs(problem, host) for host in hosts),
+        )
+        problem.derived[_hosts] = found
+    return found
+
+
+def _disturbs(problem: Problem, host: HostTimes) -> bool:
+    table = host.optimizer_slowdown_together.get(problem.job.optimizer)
+    return bool(host.slowdown_together or table)
+
+
+def _links(problem: Problem, shape: PlanShape) -> tuple[Floats, Floats]:
     """Latency and seconds per byte of the links that the routes use, in both directions.
 
     Every device of a group has all that the group sends. Device j of the group that receives gets
     it from device j of the one that sends, counted round; the slowest of these links decides.
     """
-    latency_s, s_per_byte = np.zeros((2, len(groups), len(groups)))
-    pairs = {
-        (int(stage_device[a]), int(stage_device[b])) for route in routes for a, b in pairwise(route)
-    }
-    devices = [[problem.device_named[name] for name in group] for group in groups]
-    between = problem.links.between
-    for a, b in pairs | {(b, a) for a, b in pairs}:
-        if a != b:
-            senders, receivers = devices[a], devices[b]
-            if len(senders) == len(receivers) == 1:  # as most are; there may be many thousands
-                link = between(senders[0], receivers[0])
-                latency_s[a, b], s_per_byte[a, b] = link.latency_s, 1 / link.bandwidth_bytes_per_s
-                continue
-            copies = -(-len(receivers) // len(senders))
-            links = [
-                between(senders[rank % len(senders)], device)
-                for rank, device in enumerate(receivers)
-            ]
-            latency_s[a, b] = max(link.latency_s for link in links)
-            s_per_byte[a, b] = copies * max(1 / link.bandwidth_bytes_per_s for link in links)
+    groups, size = shape.groups, len(shape.groups)
+    latency_s, s_per_byte = np.zeros((2, size, size))
+    rows, places = np.nonzero(shape.routes[:, 1:] >= 0)
+    a = shape.stage_device[shape.routes[rows, places]]
+    b = shape.stage_device[shape.routes[rows, places + 1]]
+    codes = np.unique(np.concatenate([a * size + b, b * size + a]))
+    senders, receivers = codes // size, codes % size
+    index, links = problem.links.index, problem.links.by_node
+    for one, other in zip(senders.tolist(), receivers.tolist(), strict=True):
+        if len(groups[one]) == len(groups[other]) == 1 or one == other:
+            continue  # as most are; there may be many thousands
+        ours, theirs = (np.array([index[name] for name in groups[g]]) for g in (one, other))
+        rank, copies = np.arange(len(theirs)), -(-len(theirs) // len(ours))
+        own_s, bandwidth = links.between(ours[rank % len(ours)], theirs)
+        latency_s[one, other] = own_s.max()
+        s_per_byte[one, other] = copies * (1 / bandwidth).max()
+    degree = np.array([len(group) for group in groups])
+    alone = (degree[senders] == 1) & (degree[receivers] == 1) & (senders != receivers)
+    senders, receivers = senders[alone], receivers[alone]
+    heads = np.array([index[group[0]] for group in groups], np.int64)
+    own_s, bandwidth = links.between(heads[senders], heads[receivers])
+    latency_s[senders, receivers], s_per_byte[senders, receivers] = own_s, 1 / bandwidth
     return latency_s, s_per_byte
 
 
-def _optimizer_s(problem: Problem, plan: Plan) -> Floats:
+def _optimizer_s(
+    problem: Problem, plan: Plan, shape: PlanShape, ways: Sequence[Stage], way_of: Integers
+) -> Floats:
     """(D,) of the device of each group that takes longest."""
-    seconds = defaultdict[str, float](float)
     parts = state_parts(plan) if plan.sharded_state else np.ones(plan.num_layers)
-    for stage in plan.stages:
-        for name, own in problem.by_rank(stage):
-            column = own.tables.optimizer_s[:, problem.class_of[name]]
-            own_s = column[stage.first_layer : stage.last_layer + 1]
-            if plan.sharded_state:
-                own_s = own_s / parts[stage.first_layer : stage.last_layer + 1]
-            seconds[name] += float(own_s.sum())
-    return np.array([max(seconds[name] for name in group) for group in plan.device_groups])
+    by_way = [_step_s(problem, stage, parts, is_shared=bool(plan.sharded_state)) for stage in ways]
+    rows = np.zeros((len(ways), max(map(len, by_way))))
+    for row, seconds in zip(rows, by_way, strict=True):
+        row[: len(seconds)] = seconds
+    total_s = np.zeros((len(shape.groups), rows.shape[1]))
+    np.add.at(total_s, shape.stage_device, rows[way_of])
+    return np.asarray(total_s.max(axis=1))
+
+
+def _step_s(problem: Problem, stage: Stage, parts: Floats, *, is_shared: bool) -> tuple[float, ...]:
+    """Seconds of the optimizer on those of a stage's devices that may take longest."""
+    key = _step_s, stage_way(problem, stage)
+    known = problem.derived.get(key)
+    if isinstance(known, tuple) and not is_shared:
+        return known
+    part, found = slice(stage.first_layer, stage.last_layer + 1), []
+    for name, own in problem.by_rank(stage):
+        own_s = own.tables.optimizer_s[:, problem.class_of[name]][part]
+        found.append(float((own_s / parts[part] if is_shared else own_s).sum()))
+    if not is_shared:
+        problem.derived[key] = tuple(found)
+    return tuple(found)
 
 
 def state_parts(plan: Plan) -> Floats:
@@ -197,13 +243,14 @@ def state_parts(plan: Plan) -> Floats:
 
 
 def _shared_cores(
-    problem: Problem, groups: Sequence[tuple[str, ...]], hosts: list[HostTimes]
+    problem: Problem, groups: Sequence[tuple[str, ...]], known: _Hosts, heads: Integers
 ) -> tuple[Integers, Floats, Floats]:
     """Which devices disturb each other in passes, and how much more in optimizer steps."""
     on_node: dict[str, list[int]] = {}
-    for index, (group, host) in enumerate(zip(groups, hosts, strict=True)):
-        if host.slowdown_together or host.optimizer_slowdown_together.get(problem.job.optimizer):
-            on_node.setdefault(problem.device_named[group[0]].node, []).append(index)
+    hosts = [known.of_device[head] for head in heads.tolist()] if known.shares_cores else []
+    for index, host in enumerate(hosts):
+        if _disturbs(problem, host):
+            on_node.setdefault(problem.device_named[groups[index][0]].node, []).append(index)
     node = np.full(len(groups), -1, np.int64)
     most = [sum(len(groups[index]) for index in members) for members in on_node.values()]
     shape = max(len(on_node), 1), max(most, default=1)

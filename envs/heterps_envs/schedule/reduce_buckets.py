@@ -9,10 +9,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Flags
 from heterps_envs.layer_costs.group_slice import GroupSlice, largest_slice
 from heterps_envs.layer_costs.memory_rule import LARGE_GRADIENT_BYTES, REDUCE_COPY_BYTES
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import ReduceBucket
+from heterps_envs.schedule.plan_shape import PlanShape
 from heterps_envs.schedule.tied import tied_share
 
 # A bucket of gradients that leaves early has as many bytes as its links carry in this many
@@ -23,7 +25,9 @@ BYTES_OVER_LATENCY = 8
 LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = float(2**20), float(25 * 2**20)
 
 
-def reduce_buckets(problem: Problem, plan: Plan) -> tuple[ReduceBucket, ...]:
+def reduce_buckets(
+    problem: Problem, plan: Plan, shape: PlanShape | None = None
+) -> tuple[ReduceBucket, ...]:
     """Layers grouped by the devices that hold their gradients, where there are several, back first.
 
     Where all-reduces overlap with passes, a group is split by layers, so that the gradients of its
@@ -32,30 +36,43 @@ def reduce_buckets(problem: Problem, plan: Plan) -> tuple[ReduceBucket, ...]:
     A tied layer stands for the parameters that it shares: its devices are those of the owner of
     the parameters and of all their users. Of a tensor-parallel group the first device stands for
     all; layers whose optimizer state is sharded are kept apart from others.
+
+    Args:
+        problem: Whose layers and links they are.
+        plan: What runs.
+        shape: Its stages and devices, where they are known.
     """
-    owners: dict[int, set[str]] = defaultdict(set)
-    for stage in plan.stages:
-        for layer in stage.layers:
-            owners[layer].add(stage.devices[0])
-    for owner, users in problem.profile.tied_layers.items():
-        together = owners[owner].union(*(owners[user] for user in users))
-        owners.update(dict.fromkeys(users, together))
+    shape = shape or PlanShape.of(plan)
+    index = problem.links.index
+    heads = np.array([index[group[0]] for group in shape.groups])
+    in_order, has = np.argsort(heads), _holders(problem, shape)
     unsplit: dict[ReduceBucket, list[int]] = defaultdict(list)
     sharded, members = plan.sharded_layers, _Members(plan)
-    in_order: dict[frozenset[str], tuple[str, ...]] = {}
-    for layer in range(plan.num_layers):
-        if len(owners[layer]) > 1:
-            own = frozenset(owners[layer])
-            if own not in in_order:
-                in_order[own] = tuple(name for name in problem.device_named if name in own)
-            devices = in_order[own]
-            unsplit[members.bucket(devices, layer in sharded)].append(layer)
+    names: dict[bytes, tuple[str, ...]] = {}
+    has = has[:, in_order]
+    for layer in np.flatnonzero(has.sum(axis=1) > 1).tolist():
+        own = has[layer].tobytes()
+        if own not in names:
+            names[own] = tuple([shape.groups[i][0] for i in in_order[has[layer]].tolist()])
+        unsplit[members.bucket(names[own], layer in sharded)].append(layer)
     buckets = [
         bucket._replace(layers=part)
         for bucket, layers in unsplit.items()
         for part in (_split(problem, bucket, layers) if plan.sums_overlap else [tuple(layers)])
     ]
     return tuple(sorted(buckets, key=lambda bucket: bucket.layers, reverse=True))
+
+
+def _holders(problem: Problem, shape: PlanShape) -> Flags:
+    """(L, D) whether a device has a layer, or another one with the parameters that it shares."""
+    num_layers = problem.profile.num_layers
+    begun = np.zeros((num_layers + 1, len(shape.groups)), np.int64)
+    np.add.at(begun, (shape.layers[:, 0], shape.stage_device), 1)
+    np.add.at(begun, (shape.layers[:, 1] + 1, shape.stage_device), -1)
+    has = np.cumsum(begun[:-1], axis=0) > 0
+    for owner, users in problem.profile.tied_layers.items():
+        has[list(users)] = has[[owner, *users]].any(axis=0)
+    return np.asarray(has)
 
 
 class _Members:
@@ -94,11 +111,21 @@ def _split(problem: Problem, bucket: ReduceBucket, layers: list[int]) -> list[tu
     Layers that share a tied parameter stay together, in the place of the one that is in front:
     its backward pass completes their gradients.
     """
+    least = _least_bytes(problem, bucket.devices)
+    key = _split, tuple(layers), least, frozenset(_ways(bucket))
+    known = problem.derived.get(key)
+    if not isinstance(known, list):
+        problem.derived[key] = known = _parts(problem, bucket, layers, least)
+    return known
+
+
+def _parts(
+    problem: Problem, bucket: ReduceBucket, layers: list[int], least: float
+) -> list[tuple[int, ...]]:
     place = {layer: layer for layer in layers}
     for owner, users in problem.profile.tied_layers.items():
         together = [layer for layer in (owner, *users) if layer in place]
         place.update(dict.fromkeys(together, min(together, default=0)))
-    least = _least_bytes(problem, bucket.devices)
     gradient = np.max([each.tables.gradient_bytes for each in _held(problem, bucket)], axis=0)
     parts: list[tuple[int, ...]] = []
     run: list[int] = []
@@ -137,7 +164,12 @@ def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
 
     Of tensor-parallel groups those on the device that has most.
     """
-    return max(_gradient_bytes(each, bucket) for each in _held(problem, bucket))
+    key = reduce_bytes, bucket.layers, frozenset(_ways(bucket))
+    known = problem.derived.get(key)
+    if not isinstance(known, float):
+        known = max(_gradient_bytes(each, bucket) for each in _held(problem, bucket))
+        problem.derived[key] = known
+    return known
 
 
 def _gradient_bytes(problem: Problem, bucket: ReduceBucket) -> float:
@@ -228,10 +260,8 @@ def reduce_s(problem: Problem, bucket: ReduceBucket, known: Rings | None = None)
 def _ring(problem: Problem, devices: tuple[str, ...], known: Rings) -> tuple[float, float]:
     """The smallest bandwidth and the largest latency on the way around."""
     if devices not in known:
-        ends = zip(devices, devices[1:] + devices[:1], strict=True)
-        links = [problem.link(a, b) for a, b in ends]
-        known[devices] = (
-            min(link.bandwidth_bytes_per_s for link in links),
-            max(link.latency_s for link in links),
-        )
+        index = problem.links.index
+        ring = np.array([index[name] for name in devices], np.int64)
+        latency_s, bandwidth = problem.links.by_node.between(ring, np.roll(ring, -1))
+        known[devices] = float(bandwidth.min()), float(latency_s.max())
     return known[devices]

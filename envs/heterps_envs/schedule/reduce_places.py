@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Plan, Stage
-from heterps_envs.arrays import Integers
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import (
     BACKWARD,
@@ -21,22 +21,13 @@ from heterps_envs.schedule.actions import (
     STEP,
     Schedule,
 )
+from heterps_envs.schedule.event_heap import KERNEL
+from heterps_envs.schedule.plan_arrays import PlanArrays
 from heterps_envs.schedule.tied import adding_layers
+from heterps_envs.schedule.workload import stage_way
 
 
-class _Place(NamedTuple):
-    """Where one device has the gradients of one bucket.
-
-    Attributes:
-        at: Index after the last pass that adds to them.
-        ready_share: Share of that pass after which they are complete.
-    """
-
-    at: int
-    ready_share: float
-
-
-def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
+def with_reduces(problem: Problem, plan: Plan, schedule: Schedule, arrays: PlanArrays) -> Schedule:
     """Adds the all-reduces of `Schedule.buckets`, and at the end of each list the optimizer step.
 
     After it each device gathers what others have stepped of buckets whose state is sharded, in the
@@ -51,48 +42,35 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule) -> Schedule:
         problem: Says how long the layers of the last pass take.
         plan: What runs; `sums_overlap` says whether all-reduces overlap.
         schedule: Lists without them.
+        arrays: `plan_arrays` of the plan.
     """
-    overlaps = plan.sums_overlap
-    devices = {name: index for index, name in enumerate(schedule.devices)}
+    overlaps, buckets = plan.sums_overlap, schedule.buckets
     first, stop = schedule.offsets[:-1], schedule.offsets[1:]
-    passes = _backward_passes(plan, schedule) if overlaps else []
-    ready = _Shares(problem, plan)
-    places = [
-        {
-            devices[name]: _complete_at(ready, passes[devices[name]], adding)
-            if overlaps
-            else _Place(int(stop[devices[name]]), 1.0)
-            for name in bucket.devices
-        }
-        for bucket in schedule.buckets
-        for adding in [adding_layers(problem.profile, bucket.layers)]
-    ]
-    order = list(range(len(places)))
-    if overlaps:
-        order_of = [max(p.at - first[d] for d, p in own.items()) for own in places]
-        order.sort(key=order_of.__getitem__)
-    at: list[int] = []
-    bucket_at: list[int] = []
-    shares: list[float] = []
-    earliest = first.tolist()
-    for number in order:
-        for device, place in places[number].items():
-            # One that is moved after others is complete when they are: they decide.
-            shares.append(place.ready_share if place.at >= earliest[device] else 0.0)
-            earliest[device] = max(earliest[device], place.at)
-            at.append(earliest[device])
-            bucket_at.append(number)
-    kinds = [REDUCE] * len(at) + [STEP] * len(devices)
-    at, bucket_at = at + stop.tolist(), bucket_at + [-1] * len(devices)
-    for number in order:
-        if schedule.buckets[number].is_sharded:
-            for device in places[number]:
-                at.append(int(stop[device]))
-                bucket_at.append(number)
-                kinds.append(GATHER)
-    shares += [1.0] * (len(at) - len(shares))
-    added = np.bincount(np.searchsorted(stop, at), minlength=len(devices))
-    new = _Inserted(np.array(at), len(schedule.kind))
+    members = _members(schedule)
+    ends = np.cumsum([0, *map(len, members)])
+    device = np.concatenate([np.empty(0, np.int64), *members])
+    at, shares = stop[device], np.ones(len(device))
+    order = np.arange(len(buckets))
+    if overlaps and len(buckets):
+        at, shares = _complete_at(problem, arrays, schedule, ends, device)
+        longest = np.maximum.reduceat(at - first[device], ends[:-1])
+        order = np.argsort(longest, kind="stable")
+    of_bucket = np.repeat(np.arange(len(buckets)), np.diff(ends))
+    place = np.empty(len(buckets), np.int64)
+    place[order] = np.arange(len(buckets))
+    in_order = np.argsort(place[of_bucket], kind="stable")
+    device, of_bucket = device[in_order], of_bucket[in_order]
+    at, shares = at[in_order], shares[in_order]
+    _keep_order(device, at, shares, first.copy())
+    gathers = np.array([bucket.is_sharded for bucket in buckets], bool)[of_bucket]
+    num_devices = len(schedule.devices)
+    kinds = np.full(len(at) + num_devices + int(gathers.sum()), GATHER, np.int8)
+    kinds[: len(at)], kinds[len(at) : len(at) + num_devices] = REDUCE, STEP
+    bucket_at = np.concatenate([of_bucket, np.full(num_devices, -1), of_bucket[gathers]])
+    shares = np.concatenate([shares, np.ones(len(kinds) - len(at))])
+    at = np.concatenate([at, stop, stop[device[gathers]]])
+    added = np.bincount(np.searchsorted(stop, at), minlength=num_devices)
+    new = _Inserted(at, len(schedule.kind))
     return replace(
         schedule,
         offsets=schedule.offsets + np.concatenate([[0], np.cumsum(added)]),
@@ -115,87 +93,116 @@ class _Inserted:
         self._is_old = np.ones(length + len(at), bool)
         self._is_old[self._at] = False
 
-    def into(self, old: NDArray[Any], new: Sequence[float] | int) -> NDArray[Any]:
+    def into(self, old: NDArray[Any], new: NDArray[Any] | int) -> NDArray[Any]:
         """Puts values before the places that were given, in their order."""
         found = np.empty(len(self._is_old), old.dtype)
         found[self._is_old], found[self._at] = old, new
         return found
 
 
-class _Passes(NamedTuple):
-    """The backward passes of one device.
+def _members(schedule: Schedule) -> list[Integers]:
+    """For each bucket, its devices by their indices; many buckets have the same devices."""
+    index = {name: number for number, name in enumerate(schedule.devices)}
+    known: dict[tuple[str, ...], Integers] = {}
+    for bucket in schedule.buckets:
+        if bucket.devices not in known:
+            known[bucket.devices] = np.array([index[name] for name in bucket.devices], np.int64)
+    return [known[bucket.devices] for bucket in schedule.buckets]
 
-    Attributes:
-        at: (P,) their indices among all actions.
-        last_of: For each of their stages, the last of its passes.
-        end: Index after the device's last action.
-        is_whole: (P,) whether gradients of inputs and of weights are one pass.
+
+def _complete_at(
+    problem: Problem,
+    arrays: PlanArrays,
+    schedule: Schedule,
+    ends: Integers,
+    device: Integers,
+) -> tuple[Integers, Floats]:
+    """Where the gradients of each bucket are complete on each of its devices.
+
+    Args:
+        problem: Says how long the layers of the last pass take.
+        arrays: `plan_arrays` of the plan.
+        schedule: Lists without all-reduces.
+        ends: (K + 1,) where the devices of each bucket begin.
+        device: (N,) these devices.
+
+    Returns:
+        (N,) the index after the last pass that adds to them, and the share of that pass after which
+        they are complete.
     """
-
-    at: Integers
-    last_of: dict[int, int]
-    end: int
-    is_whole: NDArray[np.bool_]
-
-
-def _backward_passes(plan: Plan, schedule: Schedule) -> list[_Passes]:
-    found = []
-    for first, stop in pairwise(schedule.offsets.tolist()):
-        kind = schedule.kind[first:stop]
-        own = np.flatnonzero((kind == BACKWARD) | (kind == BACKWARD_WEIGHT))
-        last_of = {stage: row for row, stage in enumerate(schedule.stage[first + own].tolist())}
-        found.append(_Passes(first + own, last_of, stop, kind[own] == BACKWARD))
-    return found
-
-
-class _Shares:
-    """Of each stage, after which share of a backward pass gradients of some layers are there.
-
-    Stages of equal layers that are carried out in one way are looked at once.
-    """
-
-    def __init__(self, problem: Problem, plan: Plan) -> None:
-        self._problem, self._stages = problem, plan.stages
-        ways: dict[tuple[object, ...], int] = {}
-        self._way = [ways.setdefault(self._what_counts(s), len(ways)) for s in plan.stages]
-        self._found: dict[tuple[int, frozenset[int]], float | None] = {}
-
-    def of(self, stage: int, adding: frozenset[int]) -> float | None:
-        """The share; None where the stage has none of the layers."""
-        key = self._way[stage], adding
-        if key not in self._found:
-            has_any = not adding.isdisjoint(self._stages[stage].layers)
-            share = _ready_share(self._problem, self._stages[stage], adding) if has_any else None
-            self._found[key] = share
-        return self._found[key]
-
-    def _what_counts(self, stage: Stage) -> tuple[object, ...]:
-        return (
-            stage.first_layer,
-            stage.last_layer,
-            tuple(self._problem.class_of[name] for name in stage.devices),
-            stage.split,
-            stage.recompute_layers,
-            stage.offloaded_layers,
-        )
-
-
-def _complete_at(shares: _Shares, passes: _Passes, adding: frozenset[int]) -> _Place:
-    """Where the gradients of some layers are complete on a device."""
-    rows = [
-        (row, share)
-        for stage, row in passes.last_of.items()
-        if (share := shares.of(stage, adding)) is not None
-    ]
-    if not rows:
-        return _Place(passes.end, 1.0)
-    last, share = max(rows)
+    num_devices, kind, shape = len(schedule.devices), schedule.kind, arrays.shape
+    passes = np.flatnonzero((kind == BACKWARD) | (kind == BACKWARD_WEIGHT))
+    last = np.full(len(shape.layers), -1, np.int64)
+    last[schedule.stage[passes]] = passes
+    by_device = np.argsort(shape.stage_device, kind="stable")
+    stages_from = np.searchsorted(shape.stage_device[by_device], np.arange(num_devices + 1))
+    is_adding = np.zeros((len(schedule.buckets), problem.profile.num_layers), bool)
+    for number, bucket in enumerate(schedule.buckets):
+        is_adding[number, list(adding_layers(problem.profile, bucket.layers))] = True
+    at, front, stage = np.empty((3, len(device)), np.int64)
+    known = shape.layers, last, by_device, stages_from
+    _last_passes(is_adding, ends, device, *known, at, front, stage)
+    found = stage >= 0
     # What was put off comes in no order that is known.
-    return _Place(int(passes.at[last]) + 1, share if passes.is_whole[last] else 1.0)
+    whole = found.copy()
+    whole[found] = kind[at[found]] == BACKWARD
+    shares = np.ones(len(device))
+    ready = _ready_shares(problem, arrays.ways)
+    shares[whole] = ready[arrays.way_of[stage[whole]], front[whole]]
+    return np.where(found, at + 1, schedule.offsets[1:][device]), shares
 
 
-def _ready_share(problem: Problem, stage: Stage, adding: frozenset[int]) -> float:
+@njit(**KERNEL)
+def _last_passes(
+    is_adding: Any, ends: Any, device: Any, layers: Any, last: Any, by_device: Any,
+    stages_from: Any, at: Any, front: Any, stage: Any,
+) -> None:  # fmt: skip
+    """For each device of each bucket, its last pass that adds to it, the stage and first layer."""
+    for bucket in range(len(ends) - 1):
+        for row in range(ends[bucket], ends[bucket + 1]):
+            at[row], stage[row], front[row] = -1, -1, 0
+            for place in range(stages_from[device[row]], stages_from[device[row] + 1]):
+                own = by_device[place]
+                layer = layers[own, 0]
+                while layer <= layers[own, 1] and not is_adding[bucket, layer]:
+                    layer += 1
+                if layer <= layers[own, 1] and last[own] > at[row]:
+                    at[row], stage[row], front[row] = last[own], own, layer - layers[own, 0]
+
+
+@njit(**KERNEL)
+def _keep_order(device: Any, at: Any, shares: Any, earliest: Any) -> None:
+    """One that is moved after others is complete when they are: they decide."""
+    for row in range(len(device)):
+        if at[row] < earliest[device[row]]:
+            shares[row], at[row] = 0.0, earliest[device[row]]
+        earliest[device[row]] = at[row]
+
+
+def _ready_shares(problem: Problem, ways: Sequence[Stage]) -> Floats:
+    """(W, n) for each way, the share of a backward pass after which a layer's gradients are there.
+
+    Layers are counted from the stage's first.
+    """
+    rows = list[Floats]()
+    for stage in ways:
+        key = _ready_shares, stage_way(problem, stage)
+        known = problem.derived.get(key)
+        if not isinstance(known, np.ndarray):
+            fronts = range(stage.first_layer, stage.last_layer + 1)
+            known = np.array([_ready_share(problem, stage, front) for front in fronts])
+            problem.derived[key] = known
+        rows.append(known)
+    table = np.ones((len(rows), max(map(len, rows))))
+    for line, row in zip(table, rows, strict=True):
+        line[: len(row)] = row
+    return table
+
+
+def _ready_share(problem: Problem, stage: Stage, front: int) -> float:
     """Share of a backward pass of a stage after which the gradients of its layers are there.
+
+    From the last layer to `front`.
 
     A backward pass goes through the layers from the back; layers that are computed again take
     their forward seconds, too.
@@ -206,7 +213,6 @@ def _ready_share(problem: Problem, stage: Stage, adding: frozenset[int]) -> floa
     seconds[again] += own.tables.forward_s[again, kind]
     if away:
         seconds[away] += own.offload.backward_s[away, kind]
-    front = min(adding.intersection(stage.layers))
     total = seconds[stage.first_layer : stage.last_layer + 1].sum()
     if front == stage.first_layer or total <= 0:
         return 1.0

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from heterps_configs.documents.plan import Plan, Stage
+from heterps_envs.arrays import Integers
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Direction, PassKind
@@ -111,11 +115,31 @@ def own_share(problem: Problem, stage: Stage, device: str) -> float:
     return own_s[device] / slowest_s if slowest_s > 0 and own_s[device] > 0 else 1.0
 
 
+def stage_way(problem: Problem, stage: Stage) -> tuple[Hashable, ...]:
+    """What decides its seconds: equal for replicas, which there may be hundreds of."""
+    kinds = tuple([problem.class_of[name] for name in stage.devices])
+    away = stage.recompute_layers, stage.offloaded_layers
+    own = kinds, stage.first_layer, stage.last_layer, *away
+    if len(kinds) == 1:
+        return own
+    return *own, stage.tensor_shares, stage.whole_layers, stage.batch_layers
+
+
+def stage_ways(problem: Problem, stages: Sequence[Stage]) -> tuple[list[Stage], Integers]:
+    """A stage of each way that there is among some, and (S,) which way each of them is."""
+    found: dict[tuple[Hashable, ...], int] = {}
+    examples, way_of = list[Stage](), list[int]()
+    for stage in stages:
+        way = found.setdefault(stage_way(problem, stage), len(found))
+        if way == len(examples):
+            examples.append(stage)
+        way_of.append(way)
+    return examples, np.array(way_of, np.int64)
+
+
 def stage_cost(problem: Problem, stage: Stage) -> StageCost:
     """What a stage takes for one full micro-batch; found once for equal stages on equal devices."""
-    kinds = tuple(problem.class_of[name] for name in stage.devices)
-    layers = stage.first_layer, stage.last_layer, stage.recompute_layers, stage.offloaded_layers
-    key = stage_cost, kinds, *layers, stage.tensor_shares, stage.whole_layers, stage.batch_layers
+    key = stage_cost, stage_way(problem, stage)
     known = problem.derived.get(key)
     if not isinstance(known, StageCost):
         problem.derived[key] = known = _stage_cost(problem, stage)

@@ -16,9 +16,13 @@ that as far as their own memory has room.
 
 from __future__ import annotations
 
+import numpy as np
+
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Integers
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.in_flight import as_memory_allows, in_flight_micro_batches
+from heterps_envs.schedule.in_flight import as_memory_allows, in_flight_of_stages
+from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
 
 
 def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
@@ -28,11 +32,16 @@ def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
     planners count memory, up to the number of the first stage of its route. Stages of one device
     share its room evenly.
     """
-    held = in_flight_micro_batches(plan)
+    held = held_of_stages(problem, plan, plan_arrays(problem, plan)).tolist()
+    return dict(zip([stage.name for stage in plan.stages], held, strict=True))
+
+
+def held_of_stages(problem: Problem, plan: Plan, arrays: PlanArrays) -> Integers:
+    """(S,) the same in the order of the stages, where the plan's arrays are at hand."""
+    shape = arrays.shape
+    held = in_flight_of_stages(plan, shape)
     if plan.job.schedule != "zero-bubble":
         return held
-    wanted = dict(held)
-    for pipeline in plan.pipelines:
-        for name in pipeline.stages:
-            wanted[name] = max(wanted[name], held[pipeline.stages[0]])
-    return as_memory_allows(problem, plan, held, wanted)
+    wanted = np.append(held, 0)  # the last one is no stage
+    np.maximum.at(wanted, shape.routes, held[shape.routes[:, :1]])
+    return as_memory_allows(problem, plan, arrays, held, wanted[:-1])

@@ -24,7 +24,11 @@ from heterps_envs.schedule.reduce_buckets import Rings, reduce_s
 from heterps_envs.simulator.kernels import (
     AT,
     BUCKET,
+    COME,
+    DEVICE,
+    FIRST_MEMBER,
     KIND,
+    MEMBERS,
     NEXT_REDUCE,
     NODE,
     ORDER,
@@ -160,10 +164,11 @@ def _devices(arrays: PlanArrays, schedule: Schedule, messages: Messages) -> Inte
 
 
 def _actions(schedule: Schedule, messages: Messages) -> Integers:
-    """(A, 5) the columns of `actions` in `heterps_envs.simulator.kernels`."""
-    columns = np.empty((len(schedule.kind), 5), np.int64)
+    """(A, 6) the columns of `actions` in `heterps_envs.simulator.kernels`."""
+    columns = np.empty((len(schedule.kind), 6), np.int64)
     columns[:, KIND], columns[:, PEER] = schedule.kind, schedule.peer
     columns[:, BUCKET], columns[:, PARTNER] = schedule.micro_batch, messages.partner
+    columns[:, DEVICE] = schedule.device_of
     columns[schedule.kind == GATHER, BUCKET] += len(schedule.buckets)
     receives = messages.receives
     first = np.searchsorted(receives, schedule.offsets[:-1])
@@ -201,18 +206,23 @@ def _work_s(arrays: PlanArrays, schedule: Schedule, messages: Messages, factors:
 
 
 def _reduces(schedule: Schedule) -> Integers:
-    """(2 K, 1 + most members) no device there yet, and the actions of each bucket; -1 after them.
+    """(2 K, 2 + most members) no device there yet, how many come, and the actions of each bucket.
 
     First the all-reduces of the buckets, then what is gathered of them.
     """
-    most = max((len(bucket.devices) for bucket in schedule.buckets), default=1)
-    actions = np.full((2 * len(schedule.buckets), 1 + most), -1, np.int64)
-    actions[:, 0] = 0
+    num_buckets = len(schedule.buckets)
+    sizes = np.array([len(bucket.devices) for bucket in schedule.buckets], np.int64)
+    actions = np.full((2 * num_buckets, FIRST_MEMBER + sizes.max(initial=1)), -1, np.int64)
+    actions[:, COME] = 0
     for row, kind in enumerate((REDUCE, GATHER)):
         found = np.flatnonzero(schedule.kind == kind)
-        for bucket in range(len(schedule.buckets)):
-            members = found[schedule.micro_batch[found] == bucket]
-            actions[row * len(schedule.buckets) + bucket, 1 : 1 + len(members)] = members
+        bucket = schedule.micro_batch[found].astype(np.int64)
+        order = np.argsort(bucket, kind="stable")
+        count = np.bincount(bucket, minlength=num_buckets)
+        actions[row * num_buckets : (row + 1) * num_buckets, MEMBERS] = count
+        first = np.repeat(np.cumsum(count) - count, count)
+        column = FIRST_MEMBER + np.arange(len(found)) - first
+        actions[row * num_buckets + bucket[order], column] = found[order]
     return actions
 
 

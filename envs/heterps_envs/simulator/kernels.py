@@ -20,10 +20,10 @@ from heterps_envs.schedule.event_heap import HELPER, KERNEL, SIZE, TIME, pop_eve
 # A time that is not known yet.
 UNKNOWN = -1.0
 
-# Columns of `actions`, (A, 5) int64: the code, the other device of a message, the bucket of an
-# all-reduce, the receive that belongs to a send or the other way round, and for a receive how many
-# receives of its device come before it.
-KIND, PEER, BUCKET, PARTNER, ORDER = 0, 1, 2, 3, 4
+# Columns of `actions`, (A, 6) int64: the code, the other device of a message, the bucket of an
+# all-reduce, the receive that belongs to a send or the other way round, for a receive how many
+# receives of its device come before it, and the device.
+KIND, PEER, BUCKET, PARTNER, ORDER, DEVICE = 0, 1, 2, 3, 4, 5
 # Columns of `action_s`, (A, 4): seconds of a pass that nobody disturbs, or for which a message
 # occupies its link; the result: start and end (of a send, when it leaves and arrives); when a send
 # was handed over, or a receive's message arrives. Of an all-reduce that overlaps:
@@ -48,16 +48,16 @@ RUNNING, CHANGE, STEPS = 0, 1, 2
 PACE, STEP_PACE, CHANGED, SLOWDOWN = 0, 1, 2, 3
 # Columns of `links`, (D, D, 2): latency, and when the link is free.
 LATENCY, FREE = 0, 1
-# `reduces`, (K, 1 + most members): how many devices have come, then the members' actions, -1 after
-# the last.
-COME = 0
+# `reduces`, (K, 2 + most members): how many devices have come, how many there are, and the members'
+# actions.
+COME, MEMBERS, FIRST_MEMBER = 0, 1, 2
 
 
 class RunArrays(NamedTuple):
     """All that a run reads and writes; the columns are those above.
 
     Attributes:
-        actions: (A, 5) int64.
+        actions: (A, 6) int64.
         action_s: (A, 4) seconds.
         devices: (D, 12) int64.
         device_s: (D, 2) seconds.
@@ -65,7 +65,7 @@ class RunArrays(NamedTuple):
         node_s: (N, 3 + 2 k) seconds and factors.
         links: (D, D, 2) seconds.
         receives: (R,) actions that receive, device by device.
-        reduces: (K, 1 + most members) int64.
+        reduces: (K, 2 + most members) int64.
         reduce_s: (K,) seconds of each all-reduce.
         heap: Of events (`heterps_envs.schedule.event_heap`).
     """
@@ -148,7 +148,7 @@ def run_actions(run: Any, is_rendezvous: bool, overlaps_reduce: bool) -> None:
                 _overlap(run, actions[at, BUCKET], now)
             elif kind == REDUCE or kind == GATHER:  # noqa: SIM109
                 reduces[actions[at, BUCKET], COME] += 1
-                _reduce(devices, reduces, reduce_s, heap, actions[at, BUCKET], now)
+                _reduce(actions, reduces, reduce_s, heap, actions[at, BUCKET], now)
                 break
             elif kind == STEP and devices[device, REDUCES_LEFT] > 0:
                 devices[device, WAITING] = 1
@@ -191,12 +191,12 @@ def _leave(
 
 
 @njit(**HELPER)
-def _reduce(devices: Any, reduces: Any, reduce_s: Any, heap: Any, bucket: int, now: float) -> None:
+def _reduce(actions: Any, reduces: Any, reduce_s: Any, heap: Any, bucket: int, now: float) -> None:
     """An all-reduce begins when the last of its devices is there, and keeps them."""
-    num_members = _num_members(reduces, bucket)
+    num_members = reduces[bucket, MEMBERS]
     if reduces[bucket, COME] == num_members:
-        for column in range(1, 1 + num_members):
-            member = _device_of(devices, reduces[bucket, column])
+        for column in range(FIRST_MEMBER, FIRST_MEMBER + num_members):
+            member = actions[reduces[bucket, column], DEVICE]
             push_event(heap, now + reduce_s[bucket], member)
 
 
@@ -232,19 +232,19 @@ def _time_overlapped(run: Any, bucket: int, now: float) -> bool:
     """It begins when all gradients are complete, and on each device the one before it is done."""
     actions, action_s, devices, device_s = run[:4]
     reduces, reduce_s, heap = run[8:]
-    num_members, begin_s = _num_members(reduces, bucket), 0.0
+    num_members, begin_s = reduces[bucket, MEMBERS], 0.0
     if reduces[bucket, COME] < num_members:
         return False
-    for column in range(1, 1 + num_members):
+    for column in range(FIRST_MEMBER, FIRST_MEMBER + num_members):
         action = reduces[bucket, column]
-        member = _device_of(devices, action)
+        member = actions[action, DEVICE]
         if devices[member, NEXT_REDUCE] != action:
             return False
         begin_s = max(begin_s, action_s[action, KNOWN], device_s[member, REDUCES_END])
     end_s = begin_s + reduce_s[bucket]
-    for column in range(1, 1 + num_members):
+    for column in range(FIRST_MEMBER, FIRST_MEMBER + num_members):
         action = reduces[bucket, column]
-        member = _device_of(devices, action)
+        member = actions[action, DEVICE]
         action_s[action, START], action_s[action, END] = begin_s, end_s
         device_s[member, REDUCES_END] = end_s
         devices[member, REDUCES_LEFT] -= 1
@@ -264,22 +264,6 @@ def _next_reduce(actions: Any, at: int, stop: int) -> int:
     while at < stop and actions[at, KIND] != REDUCE:
         at += 1
     return at
-
-
-@njit(**HELPER)
-def _num_members(reduces: Any, bucket: int) -> int:
-    count = 0
-    for column in range(1, reduces.shape[1]):
-        count += reduces[bucket, column] >= 0
-    return count
-
-
-@njit(**HELPER)
-def _device_of(devices: Any, action: int) -> int:
-    device = 0
-    while devices[device, STOP] <= action:
-        device += 1
-    return device
 
 
 @njit(**HELPER)

@@ -22,9 +22,13 @@ add to that. On the way there and back the seconds are those of a route's smalle
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numba import njit
 
 from heterps_envs.arrays import Floats
+from heterps_envs.schedule.event_heap import KERNEL
 from heterps_envs.schedule.plan_arrays import PlanArrays
 from heterps_envs.simulator.prepared import PreparedPlan
 
@@ -37,42 +41,59 @@ def least_step_time_s(prepared: PreparedPlan) -> float:
     """
     arrays = prepared.arrays
     is_split = prepared.plan.job.schedule == "zero-bubble"
-    backward = 2 if is_split else 1
-    num_devices = len(arrays.action_s)
-    arrival_s, exit_s = np.full((2, num_devices), np.inf)
-    work_s, urgent_s = np.zeros((2, num_devices))
-    for route in range(len(arrays.first_stage)):
-        shares = arrays.share[arrays.pipeline_of == route]
-        _ways(arrays, route, float(shares.min()), backward, arrival_s, exit_s)
-        stage = int(arrays.first_stage[route])
-        while stage >= 0:
-            device = arrays.stage_device[stage]
-            seconds, host_s = arrays.pass_s[stage], arrays.action_s[device] * len(shares)
-            urgent_s[device] += shares.sum() * (seconds[0] + seconds[backward]) + 2 * host_s
-            late = shares.sum() * seconds[3] + host_s if is_split else 0.0
-            work_s[device] += late
-            stage = int(arrays.behind[route, stage])
+    arrival_s, exit_s, work_s, urgent_s = _seconds(arrays, 2 if is_split else 1)
     work_s += urgent_s
     ends = np.maximum(work_s + arrays.optimizer_s, urgent_s + exit_s)
     begin_s = np.maximum(arrays.step_s, arrays.step_s.min() + arrival_s)
     return float((begin_s + ends).max())
 
 
-def _ways(
-    arrays: PlanArrays, route: int, share: float, backward: int, arrival_s: Floats, exit_s: Floats
-) -> None:
-    """Lowers, for each device of a route, the seconds from the front to it and back."""
-    stage, there_s, back_s = int(arrays.first_stage[route]), 0.0, 0.0
-    while stage >= 0:
-        device = arrays.stage_device[stage]
-        arrival_s[device] = min(arrival_s[device], there_s)
-        exit_s[device] = min(exit_s[device], back_s)
-        following = int(arrays.behind[route, stage])
-        there_s += share * arrays.pass_s[stage, 0] + arrays.action_s[device]
-        back_s += share * arrays.pass_s[stage, backward] + arrays.action_s[device]
-        to = arrays.stage_device[following]
-        if following >= 0 and to != device:
-            num_bytes = share * arrays.output_bytes[stage]
-            there_s += arrays.latency_s[device, to] + num_bytes * arrays.s_per_byte[device, to]
-            back_s += arrays.latency_s[to, device] + num_bytes * arrays.s_per_byte[to, device]
-        stage = following
+def _seconds(arrays: PlanArrays, backward: int) -> Floats:
+    """(4, D) from the front to a device and back, of passes that may be put off, and of others."""
+    num_routes = len(arrays.first_stage)
+    least = np.full(num_routes, np.inf)
+    np.minimum.at(least, arrays.pipeline_of, arrays.share)
+    total = np.bincount(arrays.pipeline_of, arrays.share, num_routes)
+    count = np.bincount(arrays.pipeline_of, minlength=num_routes)
+    found = np.zeros((4, len(arrays.action_s)))
+    found[:2] = np.inf
+    _walk(
+        arrays.first_stage,
+        arrays.behind,
+        arrays.stage_device,
+        arrays.pass_s,
+        arrays.action_s,
+        arrays.output_bytes,
+        arrays.latency_s,
+        arrays.s_per_byte,
+        np.stack([least, total, count.astype(float)]),
+        backward,
+        found,
+    )
+    return found
+
+
+@njit(**KERNEL)
+def _walk(
+    first_stage: Any, behind: Any, stage_device: Any, pass_s: Any, action_s: Any,
+    output_bytes: Any, latency_s: Any, s_per_byte: Any, shares: Any, backward: int, found: Any,
+) -> None:  # fmt: skip
+    """Goes along all routes; `shares` are the least of each, their sum, and how many."""
+    for route in range(len(first_stage)):
+        share, total, count = shares[0, route], shares[1, route], shares[2, route]
+        stage, there_s, back_s = first_stage[route], 0.0, 0.0
+        while stage >= 0:
+            device, following = stage_device[stage], behind[route, stage]
+            host_s = action_s[device] * count
+            found[0, device] = min(found[0, device], there_s)
+            found[1, device] = min(found[1, device], back_s)
+            if backward == 2:
+                found[2, device] += total * pass_s[stage, 3] + host_s
+            found[3, device] += total * (pass_s[stage, 0] + pass_s[stage, backward]) + 2 * host_s
+            there_s += share * pass_s[stage, 0] + action_s[device]
+            back_s += share * pass_s[stage, backward] + action_s[device]
+            if following >= 0 and stage_device[following] != device:
+                to, num_bytes = stage_device[following], share * output_bytes[stage]
+                there_s += latency_s[device, to] + num_bytes * s_per_byte[device, to]
+                back_s += latency_s[to, device] + num_bytes * s_per_byte[to, device]
+            stage = following

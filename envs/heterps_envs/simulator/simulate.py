@@ -100,20 +100,30 @@ def simulated_step_time_s(problem: Problem, plan: Plan) -> float:
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
-    return action_times(PreparedPlan(problem, plan), {}).step_time_s
+    return prepared_step_time_s(PreparedPlan(problem, plan))
+
+
+def prepared_step_time_s(prepared: PreparedPlan) -> float:
+    """The same of a plan that is asked more than that, or has others near it."""
+    return action_times(prepared, {}).step_time_s
 
 
 def feasible_step_time_s(problem: Problem, plan: Plan) -> float:
     """Simulated step time; inf where the plan does not fit or misses the throughput floor."""
     prepared = PreparedPlan(problem, plan)
-    step_time_s = action_times(prepared, {}).step_time_s
+    step_time_s = prepared_step_time_s(prepared)
     return step_time_s if _is_feasible(prepared, step_time_s) else math.inf
 
 
 def is_feasible(problem: Problem, plan: Plan) -> bool:
     """The same of a plan whose predicted step time the simulator said: it is not run again."""
-    assert plan.predicted_step_time_s is not None, "it was simulated"
-    return _is_feasible(PreparedPlan(problem, plan), plan.predicted_step_time_s)
+    return prepared_is_feasible(PreparedPlan(problem, plan))
+
+
+def prepared_is_feasible(prepared: PreparedPlan) -> bool:
+    """The same of a plan whose lists are known, as after `prepared_step_time_s`."""
+    assert prepared.plan.predicted_step_time_s is not None, "it was simulated"
+    return _is_feasible(prepared, prepared.plan.predicted_step_time_s)
 
 
 def _is_feasible(prepared: PreparedPlan, step_time_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""How far a stage may grow, and what it costs then: compiled parts of `kernels`.
+"""How far a stage may grow, and what it costs then: compiled parts of `candidates`.
 
 Arguments that all of them share: `p` is `StageProblems` and `z` a row of it, `rows` is `StageRows`
 and `row` a row of it; a stage has the layers `start .. stop - 1` by option `kind`. `round_trip_s`
