@@ -27,7 +27,7 @@ from heterps_envs.simulator.notes import can_run
 # and those that take longer, for a few devices too.
 QUICK, FOR_FEW = ("tangram",), ("hexiscale", "harp", "malleus", "autohete", "whale")
 SLOWER = ("hap", "metis", "sailor", "ppo")
-FEW_DEVICES, VERY_FEW_DEVICES = 40, 16
+FEW_DEVICES, VERY_FEW_DEVICES = 16, 8
 # Islands of which `tangram` composes plans: each more takes twice as long.
 COMPOSER, MOST_ISLANDS = "tangram", 5
 # Of the time that is left, for each.
