@@ -6,9 +6,10 @@ needs it, and before it, of the same direction, all that the same sender sent ea
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Integers
@@ -19,6 +20,7 @@ from heterps_envs.schedule.actions import (
     RECEIVE_FORWARD,
     SEND_FORWARD,
 )
+from heterps_envs.schedule.event_heap import HELPER, KERNEL
 from heterps_envs.schedule.plan_arrays import PlanArrays
 
 
@@ -32,17 +34,6 @@ class ActionLists(NamedTuple):
     peer: NDArray[np.int32]
 
 
-class _Messages(NamedTuple):
-    """N messages by channel, that is sender, receiver and direction, in the order of sending."""
-
-    sent_by: Integers  # (N,) index of the pass in the order
-    needed_by: Integers  # (N,) the same of the pass before which the message is received
-    source: Integers  # (N,) stage that sends
-    target: Integers  # (N,) stage that receives
-    micro_batch: Integers
-    is_backward: NDArray[np.bool_]
-
-
 def action_lists(plan: PlanArrays, order: Integers, offsets: Integers) -> ActionLists:
     """Puts the messages between the passes.
 
@@ -51,59 +42,85 @@ def action_lists(plan: PlanArrays, order: Integers, offsets: Integers) -> Action
         order: (K,) passes, device by device, as in `heterps_envs.schedule.kernels`.
         offsets: (D + 1,) where the passes of each device begin.
     """
-    num_stages, num_micro_batches = len(plan.stage_device), len(plan.share)
-    micro_batch, rest = order % num_micro_batches, order // num_micro_batches
-    stage, kind = rest % num_stages, FORWARD + rest // num_stages
-    messages = _messages(plan, order, kind, stage, micro_batch)
-    sends, receives = (
-        np.bincount(messages.sent_by, minlength=len(order)),
-        np.bincount(messages.needed_by, minlength=len(order)),
-    )
-    behind = np.cumsum(receives + 1 + sends)  # index behind all that belongs to a pass
-    at_pass = behind - sends - 1
-    at_send = at_pass[messages.sent_by] + 1
-    in_turn = np.argsort(messages.needed_by, kind="stable")
-    at_receive = np.empty_like(in_turn)
-    at_receive[in_turn] = np.arange(len(in_turn)) + messages.needed_by[in_turn]
-    at_receive += np.concatenate([[0], np.cumsum(sends)])[messages.needed_by]
-    lists = ActionLists(
-        offsets=np.concatenate([[0], behind])[offsets],
-        kind=np.empty(len(order) + 2 * len(at_send), np.int8),
-        stage=np.empty(len(order) + 2 * len(at_send), np.int32),
-        micro_batch=np.empty(len(order) + 2 * len(at_send), np.int32),
-        peer=np.full(len(order) + 2 * len(at_send), -1, np.int32),
-    )
-    lists.kind[at_pass], lists.stage[at_pass] = kind, stage
-    lists.micro_batch[at_pass] = micro_batch
-    for at, first, own, other in (
-        (at_send, SEND_FORWARD, messages.source, messages.target),
-        (at_receive, RECEIVE_FORWARD, messages.target, messages.source),
-    ):
-        lists.kind[at], lists.stage[at] = first + messages.is_backward, own
-        lists.micro_batch[at], lists.peer[at] = messages.micro_batch, plan.stage_device[other]
-    return lists
+    routes = plan.stage_device, plan.pipeline_of, plan.front, plan.behind
+    return ActionLists(*_lists(order, offsets, *routes))
 
 
-def _messages(
-    plan: PlanArrays, order: Integers, kind: Integers, stage: Integers, micro_batch: Integers
-) -> _Messages:
-    num_stages, num_micro_batches = len(plan.stage_device), len(plan.share)
-    is_back = kind != FORWARD
-    pipeline = plan.pipeline_of[micro_batch]
-    target = np.where(is_back, plan.front[pipeline, stage], plan.behind[pipeline, stage])
-    source_device, target_device = plan.stage_device[stage], plan.stage_device[target]
-    sent = np.flatnonzero(
-        (target >= 0) & (target_device != source_device) & (kind != BACKWARD_WEIGHT)
-    )
-    channel = (source_device * len(plan.action_s) + target_device) * 2 + is_back
-    sent = sent[np.argsort(channel[sent], kind="stable")]
+@njit(**KERNEL)
+def _lists(
+    order: Any, offsets: Any, stage_device: Any, pipeline_of: Any, front: Any, behind: Any
+) -> Any:
+    """The arrays of `ActionLists`."""
+    num_stages, num_micro_batches = len(stage_device), len(pipeline_of)
+    target, needed_by = _needed(order, offsets, stage_device, pipeline_of, front, behind)
+    receives = np.zeros(len(order), np.int64)
+    for number in range(len(order)):
+        if needed_by[number] >= 0:
+            receives[needed_by[number]] += 1
+    # Where the next receive in front of each pass stands, and the pass itself.
+    next_receive, at_pass, size = receives.copy(), receives.copy(), 0
+    starts = np.zeros(len(offsets), np.int64)
+    for device in range(len(offsets) - 1):
+        for number in range(offsets[device], offsets[device + 1]):
+            next_receive[number], at_pass[number] = size, size + receives[number]
+            size = at_pass[number] + (2 if needed_by[number] >= 0 else 1)
+        starts[device + 1] = size
+    kind, stage = np.empty(size, np.int8), np.empty(size, np.int32)
+    micro_batch, peer = np.empty(size, np.int32), np.full(size, -1, np.int32)
+    for device in range(len(offsets) - 1):
+        for back in range(2):  # of one sender activations are received first, then gradients
+            for number in range(offsets[device], offsets[device + 1]):
+                code = order[number] // num_micro_batches
+                m, own, what = (
+                    order[number] % num_micro_batches,
+                    code % num_stages,
+                    code // num_stages,
+                )
+                if (what != 0) != (back == 1):
+                    continue
+                at = at_pass[number]
+                kind[at], stage[at], micro_batch[at] = FORWARD + what, own, m
+                if needed_by[number] < 0:
+                    continue
+                kind[at + 1], stage[at + 1] = SEND_FORWARD + back, own
+                micro_batch[at + 1], peer[at + 1] = m, stage_device[target[number]]
+                at = next_receive[needed_by[number]]
+                next_receive[needed_by[number]] += 1
+                kind[at], stage[at] = RECEIVE_FORWARD + back, target[number]
+                micro_batch[at], peer[at] = m, device
+    return starts, kind, stage, micro_batch, peer
+
+
+@njit(**HELPER)
+def _needed(
+    order: Any, offsets: Any, stage_device: Any, pipeline_of: Any, front: Any, behind: Any
+) -> Any:
+    """For each pass that sends, the stage that receives, and the pass that needs it; -1: none.
+
+    That is the earliest of the passes that need this message or a later one of the same sender,
+    receiver and direction.
+    """
+    num_stages, num_micro_batches = len(stage_device), len(pipeline_of)
     # Where the passes that need the messages stand.
-    place = np.empty(4 * num_stages * num_micro_batches, np.int64)
-    place[order] = np.arange(len(order))
-    backward = BACKWARD_INPUT - FORWARD if (kind == BACKWARD_INPUT).any() else 1
-    code = (is_back[sent] * backward * num_stages + target[sent]) * num_micro_batches
-    needed_by = place[code + micro_batch[sent]]
-    # The earliest of the passes that need this message or a later one of its channel.
-    apart = np.cumsum(np.diff(channel[sent], prepend=channel[sent][:1]) != 0) * len(order)
-    needed_by = np.minimum.accumulate((needed_by + apart)[::-1])[::-1] - apart
-    return _Messages(sent, needed_by, stage[sent], target[sent], micro_batch[sent], is_back[sent])
+    place = np.empty(4 * num_stages * num_micro_batches, np.int32)
+    backward = 1
+    for number in range(len(order)):
+        place[order[number]] = number
+        if order[number] // (num_stages * num_micro_batches) == BACKWARD_INPUT - FORWARD:
+            backward = BACKWARD_INPUT - FORWARD
+    target, needed_by = np.full(len(order), -1, np.int64), np.full(len(order), -1, np.int64)
+    earliest = np.empty((len(offsets), 2), np.int64)
+    for device in range(len(offsets) - 1):
+        earliest[:] = len(order)
+        for number in range(offsets[device + 1] - 1, offsets[device] - 1, -1):
+            code = order[number] // num_micro_batches
+            m, own, what = order[number] % num_micro_batches, code % num_stages, code // num_stages
+            back = 0 if what == 0 else 1
+            other = (front if back else behind)[pipeline_of[m], own]
+            if what == BACKWARD_WEIGHT - FORWARD or other < 0 or stage_device[other] == device:
+                continue
+            needs = place[(back * backward * num_stages + other) * num_micro_batches + m]
+            to = stage_device[other]
+            earliest[to, back] = min(earliest[to, back], needs)
+            target[number], needed_by[number] = other, earliest[to, back]
+    return target, needed_by

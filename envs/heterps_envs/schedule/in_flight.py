@@ -36,12 +36,13 @@ def in_flight_of_stages(plan: Plan, shape: PlanShape) -> Integers:
         return shape.routed
     # Stages by component, then by layers.
     first, last = shape.layers.T
-    apart = plan.num_layers + 1
-    begins = shape.component * apart + first
-    _, alike, counts = np.unique(begins * apart + last, return_inverse=True, return_counts=True)
-    replicas, in_order = counts[alike], np.sort(begins)
-    ends = np.searchsorted(in_order, (shape.component + 1) * apart)
-    behind = ends - np.searchsorted(in_order, shape.component * apart + last, "right")
+    apart, component = plan.num_layers + 1, shape.component
+    begins = component * apart + first
+    layers = begins * apart + last
+    in_order, ends = np.sort(begins), np.sort(layers)
+    replicas = np.searchsorted(ends, layers, "right") - np.searchsorted(ends, layers)
+    last_behind = np.searchsorted(in_order, (component + 1) * apart)
+    behind = last_behind - np.searchsorted(in_order, component * apart + last, "right")
     share = -(-plan.job.num_micro_batches // replicas)
     most = np.minimum(share, -(-(replicas + behind) // replicas))
     if is_interleaved(plan):  # else the rule of 1F1B

@@ -179,28 +179,30 @@ def _links(problem: Problem, shape: PlanShape) -> tuple[Floats, Floats]:
     Every device of a group has all that the group sends. Device j of the group that receives gets
     it from device j of the one that sends, counted round; the slowest of these links decides.
     """
-    groups, size = shape.groups, len(shape.groups)
+    groups, size, index = shape.groups, len(shape.groups), problem.links.index
     latency_s, s_per_byte = np.zeros((2, size, size))
     rows, places = np.nonzero(shape.routes[:, 1:] >= 0)
     a = shape.stage_device[shape.routes[rows, places]]
     b = shape.stage_device[shape.routes[rows, places + 1]]
-    codes = np.unique(np.concatenate([a * size + b, b * size + a]))
-    senders, receivers = codes // size, codes % size
-    index, links = problem.links.index, problem.links.by_node
-    for one, other in zip(senders.tolist(), receivers.tolist(), strict=True):
-        if len(groups[one]) == len(groups[other]) == 1 or one == other:
-            continue  # as most are; there may be many thousands
-        ours, theirs = (np.array([index[name] for name in groups[g]]) for g in (one, other))
-        rank, copies = np.arange(len(theirs)), -(-len(theirs) // len(ours))
-        own_s, bandwidth = links.between(ours[rank % len(ours)], theirs)
-        latency_s[one, other] = own_s.max()
-        s_per_byte[one, other] = copies * (1 / bandwidth).max()
-    degree = np.array([len(group) for group in groups])
-    alone = (degree[senders] == 1) & (degree[receivers] == 1) & (senders != receivers)
-    senders, receivers = senders[alone], receivers[alone]
-    heads = np.array([index[group[0]] for group in groups], np.int64)
-    own_s, bandwidth = links.between(heads[senders], heads[receivers])
-    latency_s[senders, receivers], s_per_byte[senders, receivers] = own_s, 1 / bandwidth
+    is_linked = np.zeros((size, size), bool)
+    is_linked[a, b] = is_linked[b, a] = True
+    np.fill_diagonal(is_linked, False)
+    senders, receivers = np.nonzero(is_linked)
+    degree = np.array([len(group) for group in groups], np.int64)
+    devices = np.zeros((size, degree.max()), np.int64)
+    devices[np.arange(degree.max()) < degree[:, None]] = [
+        index[name] for group in groups for name in group
+    ]
+    ours, theirs = degree[senders][:, None], degree[receivers][:, None]
+    rank = np.arange(degree.max())
+    own_s, bandwidth = problem.links.by_node.between(
+        devices[senders[:, None], rank % ours], devices[receivers]
+    )
+    is_out = rank >= theirs
+    own_s[is_out], bandwidth[is_out] = 0.0, np.inf
+    copies = -(-theirs // ours)
+    latency_s[senders, receivers] = own_s.max(axis=1)
+    s_per_byte[senders, receivers] = (copies * (1 / bandwidth)).max(axis=1)
     return latency_s, s_per_byte
 
 

@@ -47,7 +47,7 @@ def reduce_buckets(
     heads = np.array([index[group[0]] for group in shape.groups])
     in_order, has = np.argsort(heads), _holders(problem, shape)
     unsplit: dict[ReduceBucket, list[int]] = defaultdict(list)
-    sharded, members = plan.sharded_layers, _Members(plan)
+    sharded, members = plan.sharded_layers, _Members(plan, shape)
     names: dict[bytes, tuple[str, ...]] = {}
     has = has[:, in_order]
     for layer in np.flatnonzero(has.sum(axis=1) > 1).tolist():
@@ -78,13 +78,13 @@ def _holders(problem: Problem, shape: PlanShape) -> Flags:
 class _Members:
     """The groups of devices of a plan, for buckets over some of them."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, shape: PlanShape) -> None:
         self._plan = plan
-        self._group_of = {group[0]: group for group in plan.device_groups}
+        self._group_of = {group[0]: group for group in shape.groups}
         self._slice_of: dict[str, GroupSlice] = {}
         self._known: dict[tuple[tuple[str, ...], bool], ReduceBucket] = {}
         for stage in plan.stages:
-            if stage.uneven_shares:
+            if stage.tensor_shares and stage.uneven_shares:
                 name, own = stage.devices[0], largest_slice(stage.uneven_shares)
                 known = self._slice_of.get(name, own)
                 self._slice_of[name] = max(own, known, key=lambda each: max(each.shares))
@@ -262,6 +262,6 @@ def _ring(problem: Problem, devices: tuple[str, ...], known: Rings) -> tuple[flo
     if devices not in known:
         index = problem.links.index
         ring = np.array([index[name] for name in devices], np.int64)
-        latency_s, bandwidth = problem.links.by_node.between(ring, np.roll(ring, -1))
+        latency_s, bandwidth = problem.links.by_node.between(ring, np.append(ring[1:], ring[:1]))
         known[devices] = float(bandwidth.min()), float(latency_s.max())
     return known[devices]

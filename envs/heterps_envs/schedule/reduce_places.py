@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_envs.arrays import Floats, Integers
@@ -70,34 +69,42 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule, arrays: PlanA
     shares = np.concatenate([shares, np.ones(len(kinds) - len(at))])
     at = np.concatenate([at, stop, stop[device[gathers]]])
     added = np.bincount(np.searchsorted(stop, at), minlength=num_devices)
-    new = _Inserted(at, len(schedule.kind))
+    old = schedule.kind, schedule.stage, schedule.micro_batch, schedule.peer
+    new = np.argsort(at, kind="stable"), at, kinds, bucket_at, shares
+    kind, stage, micro_batch, peer, ready_share = _inserted(*old, *new)
     return replace(
         schedule,
         offsets=schedule.offsets + np.concatenate([[0], np.cumsum(added)]),
-        kind=new.into(schedule.kind, kinds),
-        stage=new.into(schedule.stage, -1),
-        micro_batch=new.into(schedule.micro_batch, bucket_at),
-        peer=new.into(schedule.peer, -1),
+        kind=kind,
+        stage=stage,
+        micro_batch=micro_batch,
+        peer=peer,
         overlaps_reduce=overlaps,
-        ready_share=new.into(np.ones(len(schedule.kind)), shares),
+        ready_share=ready_share,
     )
 
 
-class _Inserted:
-    """What `np.insert` does, for several arrays of one length."""
-
-    def __init__(self, at: Integers, length: int) -> None:
-        order = np.argsort(at, kind="stable")
-        self._at = np.empty_like(at)
-        self._at[order] = at[order] + np.arange(len(at))
-        self._is_old = np.ones(length + len(at), bool)
-        self._is_old[self._at] = False
-
-    def into(self, old: NDArray[Any], new: NDArray[Any] | int) -> NDArray[Any]:
-        """Puts values before the places that were given, in their order."""
-        found = np.empty(len(self._is_old), old.dtype)
-        found[self._is_old], found[self._at] = old, new
-        return found
+@njit(**KERNEL)
+def _inserted(
+    kind: Any, stage: Any, micro_batch: Any, peer: Any, order: Any, at: Any, kinds: Any,
+    bucket_at: Any, shares: Any,
+) -> Any:  # fmt: skip
+    """The arrays of a schedule with new actions before the places `at`, in their order."""
+    size, row, old = len(kind) + len(at), 0, 0
+    new_kind, new_stage = np.empty(size, kind.dtype), np.full(size, -1, stage.dtype)
+    new_micro_batch, new_peer = np.empty(size, micro_batch.dtype), np.full(size, -1, peer.dtype)
+    ready_share = np.ones(size)
+    for number in range(size):
+        if row < len(at) and at[order[row]] == old:
+            new = order[row]
+            new_kind[number], new_micro_batch[number] = kinds[new], bucket_at[new]
+            ready_share[number] = shares[new]
+            row += 1
+            continue
+        new_kind[number], new_stage[number] = kind[old], stage[old]
+        new_micro_batch[number], new_peer[number] = micro_batch[old], peer[old]
+        old += 1
+    return new_kind, new_stage, new_micro_batch, new_peer, ready_share
 
 
 def _members(schedule: Schedule) -> list[Integers]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_envs.arrays import Floats, Integers
@@ -13,12 +14,14 @@ from heterps_envs.schedule.actions import (
     BACKWARD_WEIGHT,
     FORWARD,
     GATHER,
+    RECEIVE_BACKWARD,
     REDUCE,
+    SEND_BACKWARD,
     SEND_FORWARD,
     STEP,
     Schedule,
 )
-from heterps_envs.schedule.event_heap import event_heap, push_event
+from heterps_envs.schedule.event_heap import KERNEL, event_heap, push_event
 from heterps_envs.schedule.plan_arrays import PlanArrays
 from heterps_envs.schedule.reduce_buckets import Rings, reduce_s
 from heterps_envs.simulator.kernels import (
@@ -114,8 +117,7 @@ def action_times(
     arrays, schedule, messages = prepared.arrays, prepared.schedule, prepared.messages
     groups, slower = prepared.plan.device_groups, slowdown or {}
     factors = np.array([max(slower.get(name, 1.0) for name in group) for group in groups])
-    action_s = np.full((len(schedule.kind), 4), UNKNOWN)
-    action_s[:, WORK] = _work_s(arrays, schedule, messages, factors)
+    actions, action_s = _actions(arrays, schedule, messages, factors)
     sizes = _devices(arrays, schedule, messages)
     device_s = np.zeros((len(sizes), 2))
     device_s[:, PACE_END] = np.inf
@@ -125,7 +127,7 @@ def action_times(
     for device, start_s in enumerate(arrays.step_s.tolist()):
         push_event(heap, start_s, len(sizes) + device)
     run = RunArrays(
-        _actions(schedule, messages),
+        actions,
         action_s,
         sizes,
         device_s,
@@ -163,46 +165,70 @@ def _devices(arrays: PlanArrays, schedule: Schedule, messages: Messages) -> Inte
     return columns
 
 
-def _actions(schedule: Schedule, messages: Messages) -> Integers:
-    """(A, 6) the columns of `actions` in `heterps_envs.simulator.kernels`."""
-    columns = np.empty((len(schedule.kind), 6), np.int64)
-    columns[:, KIND], columns[:, PEER] = schedule.kind, schedule.peer
-    columns[:, BUCKET], columns[:, PARTNER] = schedule.micro_batch, messages.partner
-    columns[:, DEVICE] = schedule.device_of
-    columns[schedule.kind == GATHER, BUCKET] += len(schedule.buckets)
-    receives = messages.receives
-    first = np.searchsorted(receives, schedule.offsets[:-1])
-    columns[receives, ORDER] = np.arange(len(receives)) - first[schedule.device_of[receives]]
-    return columns
+def _actions(
+    arrays: PlanArrays, schedule: Schedule, messages: Messages, factors: Floats
+) -> tuple[Integers, Floats]:
+    """The columns of `actions` and `action_s` in `heterps_envs.simulator.kernels`."""
+    actions = np.empty((len(schedule.kind), 6), np.int64)
+    action_s = np.full((len(schedule.kind), 4), UNKNOWN)
+    _fill(
+        (schedule.kind, schedule.stage, schedule.micro_batch, schedule.peer, schedule.offsets),
+        schedule.ready_share,
+        messages.partner,
+        len(schedule.buckets),
+        (arrays.pipeline_of, arrays.front, arrays.share, arrays.pass_s, arrays.output_bytes),
+        (arrays.action_s, arrays.send_s, arrays.receive_s, arrays.optimizer_s, factors),
+        (arrays.copies, arrays.s_per_byte),
+        actions,
+        action_s,
+    )
+    return actions, action_s
 
 
-def _work_s(arrays: PlanArrays, schedule: Schedule, messages: Messages, factors: Floats) -> Floats:
-    """(A,) seconds of passes and steps, and those for which a message occupies its link.
+@njit(**KERNEL)
+def _fill(
+    lists: Any, ready_share: Any, partner: Any, num_buckets: int, plan: Any, device_s: Any,
+    links: Any, actions: Any, action_s: Any,
+) -> None:  # fmt: skip
+    """Work is seconds of passes and steps, and those for which a message occupies its link.
 
-    Of all-reduces, `Schedule.ready_share`.
+    Of all-reduces, `Schedule.ready_share`. A message keeps the device busy in the pass before it is
+    sent, or after which it is received.
     """
-    kind, device = schedule.kind, schedule.device_of
-    seconds = np.zeros(len(kind))
-    passes = np.flatnonzero((kind >= FORWARD) & (kind <= BACKWARD_WEIGHT))
-    share = arrays.share[schedule.micro_batch[passes]]
-    seconds[passes] = share * arrays.pass_s[schedule.stage[passes], kind[passes] - FORWARD]
-    seconds[kind == STEP] = arrays.optimizer_s
-    seconds *= factors[device]
-    seconds[passes] += arrays.action_s[device[passes]]
-    sends, receives = messages.sends, messages.receives
-    # A message keeps the device busy in the pass before it is sent, or after which it is received.
-    send_s = arrays.send_s[device[sends]] * arrays.copies[device[sends], schedule.peer[sends]]
-    receive_s = arrays.receive_s[device[receives]]
-    for ends, at, host_s in ((sends, -1, send_s), (receives, 0, receive_s)):
-        np.add.at(seconds, passes[np.searchsorted(passes, ends) + at], host_s)
-    stage, micro_batch = schedule.stage[sends], schedule.micro_batch[sends]
-    front = arrays.front[arrays.pipeline_of[micro_batch], stage]
-    cut = np.where(kind[sends] == SEND_FORWARD, stage, front)
-    link = arrays.s_per_byte[device[sends], schedule.peer[sends]]
-    seconds[sends] = arrays.share[micro_batch] * arrays.output_bytes[cut] * link
-    reduces = schedule.kind == REDUCE
-    seconds[reduces] = schedule.ready_share[reduces]
-    return seconds
+    kinds, stages, micro_batches, peers, offsets = lists
+    pipeline_of, front, share, pass_s, output_bytes = plan
+    host_s, send_s, receive_s, optimizer_s, factors = device_s
+    copies, s_per_byte = links
+    for device in range(len(offsets) - 1):
+        received, in_front, latest, receives = 0, 0, -1, 0
+        for at in range(offsets[device], offsets[device + 1]):
+            kind, stage, m = kinds[at], stages[at], micro_batches[at]
+            actions[at, KIND], actions[at, PEER], actions[at, BUCKET] = kind, peers[at], m
+            actions[at, PARTNER], actions[at, DEVICE] = partner[at], device
+            actions[at, ORDER], work_s = 0, 0.0
+            if kind <= RECEIVE_BACKWARD:
+                actions[at, ORDER] = received
+                received, in_front = received + 1, in_front + 1
+            elif kind <= SEND_BACKWARD:
+                cut = stage if kind == SEND_FORWARD else front[pipeline_of[m], stage]
+                to = peers[at]
+                work_s = share[m] * output_bytes[cut] * s_per_byte[device, to]
+                action_s[latest, WORK] += send_s[device] * copies[device, to]
+            elif kind <= BACKWARD_WEIGHT:
+                for _ in range(receives):
+                    action_s[latest, WORK] += receive_s[device]
+                latest, receives, in_front = at, in_front, 0
+                work_s = share[m] * pass_s[stage, kind - FORWARD] * factors[device]
+                work_s += host_s[device]
+            elif kind == STEP:
+                work_s = optimizer_s[device] * factors[device]
+            elif kind == REDUCE:
+                work_s = ready_share[at]
+            elif kind == GATHER:
+                actions[at, BUCKET] += num_buckets
+            action_s[at, WORK] = work_s
+        for _ in range(receives):
+            action_s[latest, WORK] += receive_s[device]
 
 
 def _reduces(schedule: Schedule) -> Integers:
@@ -211,8 +237,10 @@ def _reduces(schedule: Schedule) -> Integers:
     First the all-reduces of the buckets, then what is gathered of them.
     """
     num_buckets = len(schedule.buckets)
+    if not num_buckets:
+        return np.empty((0, FIRST_MEMBER), np.int64)
     sizes = np.array([len(bucket.devices) for bucket in schedule.buckets], np.int64)
-    actions = np.full((2 * num_buckets, FIRST_MEMBER + sizes.max(initial=1)), -1, np.int64)
+    actions = np.full((2 * num_buckets, FIRST_MEMBER + sizes.max()), -1, np.int64)
     actions[:, COME] = 0
     for row, kind in enumerate((REDUCE, GATHER)):
         found = np.flatnonzero(schedule.kind == kind)

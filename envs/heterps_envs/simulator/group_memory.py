@@ -22,7 +22,7 @@ def timelines_by_rank(prepared: PreparedPlan) -> tuple[MemoryTimeline, ...]:
     """
     uneven = [
         stage.degree
-        for stage in prepared.plan.stages
+        for stage in prepared.arrays.ways
         if prepared.problem.differs_by_rank(stage) or prepared.problem.has_unlike_devices(stage)
     ]
     if not uneven:

@@ -115,9 +115,7 @@ class _Builder:
         first_share = np.where(
             self.first_gradient < 0, 1.0, arrays.share[schedule.micro_batch[self.first_gradient]]
         )
-        self.bytes: StageBytes = stage_bytes(
-            self.problem, self.plan, self.first_gradient, first_share, rank
-        )
+        self.bytes: StageBytes = stage_bytes(prepared, self.first_gradient, first_share, rank)
         self.change = np.zeros((len(schedule.kind), 3))
         self.extra = np.zeros((len(schedule.kind), 3))
         self.before = np.zeros((len(schedule.devices), 3))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.memory_rule import posted_ahead
@@ -15,6 +16,7 @@ from heterps_envs.schedule.actions import (
     SEND_FORWARD,
     Schedule,
 )
+from heterps_envs.schedule.event_heap import KERNEL
 from heterps_envs.schedule.plan_arrays import PlanArrays
 
 
@@ -47,31 +49,60 @@ def messages(schedule: Schedule, arrays: PlanArrays) -> Messages:
     kind = schedule.kind
     sends = np.flatnonzero((kind == SEND_FORWARD) | (kind == SEND_BACKWARD))
     receives = np.flatnonzero(kind <= RECEIVE_BACKWARD)
-    stage, micro_batch = schedule.stage[receives], schedule.micro_batch[receives]
-    front = arrays.front[arrays.pipeline_of[micro_batch], stage]
-    cut = np.where(kind[receives] == RECEIVE_FORWARD, front, stage)
-    num_bytes = arrays.share[micro_batch] * arrays.output_bytes[cut]
+    partner, num_bytes = np.full(len(kind), -1, np.int64), np.empty(len(receives))
     largest = np.zeros(len(schedule.devices))
-    np.maximum.at(largest, schedule.device_of[receives], num_bytes)
-    partner = _partners(schedule, sends, receives)
+    is_matched = _match(
+        sends,
+        receives,
+        kind,
+        schedule.stage,
+        schedule.micro_batch,
+        schedule.peer,
+        schedule.offsets,
+        (arrays.pipeline_of, arrays.front, arrays.behind, arrays.share, arrays.output_bytes),
+        partner,
+        num_bytes,
+        largest,
+    )
+    assert is_matched, "received in another order"
     return Messages(sends, receives, num_bytes, partner, posted_ahead(largest))
 
 
-def _partners(schedule: Schedule, sends: Integers, receives: Integers) -> Integers:
-    """(A,) the nth send and receive of a direction between two devices belong together."""
-    own, peer = schedule.device_of, schedule.peer.astype(np.int64)
-    num_devices = len(schedule.devices)
-    is_back_sent = schedule.kind[sends] == SEND_BACKWARD
-    is_back_received = schedule.kind[receives] == RECEIVE_BACKWARD
-    sent = (own[sends] * num_devices + peer[sends]) * 2 + is_back_sent
-    received = (peer[receives] * num_devices + own[receives]) * 2 + is_back_received
-    sends = sends[np.argsort(sent, kind="stable")]
-    receives = receives[np.argsort(received, kind="stable")]
-    micro_batch = schedule.micro_batch
-    assert np.array_equal(micro_batch[sends], micro_batch[receives]), "received in another order"
-    partner = np.full(len(schedule.kind), -1, np.int64)
-    partner[sends], partner[receives] = receives, sends
-    return partner
+@njit(**KERNEL)
+def _match(
+    sends: Any, receives: Any, kind: Any, stage: Any, micro_batch: Any, peer: Any, offsets: Any,
+    plan: Any, partner: Any, num_bytes: Any, largest: Any,
+) -> bool:  # fmt: skip
+    """Finds the receive of each send, and the bytes; whether messages are received as sent.
+
+    The nth send and receive of a direction between two devices belong together.
+    """
+    pipeline_of, front, behind, share, output_bytes = plan
+    found = np.empty((2, front.shape[1], len(pipeline_of)), np.int32)
+    device = 0
+    for row in range(len(receives)):
+        at = receives[row]
+        m, own = micro_batch[at], stage[at]
+        while offsets[device + 1] <= at:
+            device += 1
+        cut = front[pipeline_of[m], own] if kind[at] == RECEIVE_FORWARD else own
+        num_bytes[row] = share[m] * output_bytes[cut]
+        largest[device] = max(largest[device], num_bytes[row])
+        found[kind[at] - RECEIVE_FORWARD, own, m] = at
+    in_front = np.empty((2, len(offsets)), np.int64)
+    device = -1
+    for send in sends:
+        if device < 0 or send >= offsets[device + 1]:
+            in_front[:] = -1
+        while send >= offsets[device + 1]:
+            device += 1
+        m, back = micro_batch[send], kind[send] - SEND_FORWARD
+        other = front[pipeline_of[m], stage[send]] if back else behind[pipeline_of[m], stage[send]]
+        receive = found[back, other, m]
+        if receive < in_front[back, peer[send]]:
+            return False
+        partner[send], partner[receive], in_front[back, peer[send]] = receive, send, receive
+    return True
 
 
 def confirmed_at(schedule: Schedule, found: Messages) -> Integers:

@@ -53,12 +53,17 @@ def reduce_copies(
         for bucket in schedule.buckets
     ]
     found: list[ReduceCopy] = []
+    known: dict[tuple[object, ...], list[int]] = {}
     for in_front, reduces in _reduces_after(schedule).items():
         buckets = schedule.micro_batch[reduces].tolist()
         done = [0] * len(reduces)
         if schedule.overlaps_reduce and schedule.kind[in_front] == BACKWARD:
             stage = plan.stages[schedule.stage[in_front]]
-            done = _layers_done(problem, stage, [schedule.buckets[number] for number in buckets])
+            key = stage.first_layer, stage.last_layer, *buckets
+            if key not in known:  # as of hundreds of replicas
+                own = [schedule.buckets[number] for number in buckets]
+                known[key] = _layers_done(problem, stage, own)
+            done = known[key]
         found += [
             ReduceCopy(in_front if layers else at, layers, sizes[number])
             for at, layers, number in zip(reduces, done, buckets, strict=True)

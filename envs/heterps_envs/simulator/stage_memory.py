@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Stage
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.memory import LayerMemory
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.plan_arrays import state_parts
 from heterps_envs.schedule.tied import tied_share
+from heterps_envs.simulator.prepared import PreparedPlan
 
 # `ModelProfile.tied_layers`
 Tied = Mapping[int, tuple[int, ...]]
@@ -73,8 +74,7 @@ class StageBytes:
 
 
 def stage_bytes(
-    problem: Problem,
-    plan: Plan,
+    prepared: PreparedPlan,
     first_gradient: Integers,
     first_share: Floats,
     rank: int | None = None,
@@ -82,36 +82,33 @@ def stage_bytes(
     """The bytes of a plan's stages.
 
     Args:
-        problem: Where they come from.
-        plan: Its stages.
+        prepared: The plan, and the problem where they come from.
         first_gradient: (S,) when each stage has its first gradients: any rising numbers.
         first_share: (S,) the micro-batch of that pass, as a share of a full one.
         rank: Which device of each group; by default one with the largest share.
     """
-    job = problem.job
-    own = [_as_held(problem, stage, rank) for stage in plan.stages]
-    held, tied = _layers_by_device(plan, own), problem.profile.tied_layers
-    total = np.array([_parameters(layers, tied).sum() for layers in held])
-    trained = [_parameters(layers, tied, are_trained=True) for layers in held]
-    parts = state_parts(plan) if plan.sharded_state else 1
-    stepped = np.array([(found / parts).sum() for found in trained])
-    buffers = [_buffer_bytes(problem, layers) for layers in held]
-    casts = np.array([_cast_bytes(layers, problem) for layers in held])
-    gradients = _new_gradients(own, plan, tied, first_gradient)
+    problem, plan, way_of = prepared.problem, prepared.plan, prepared.arrays.way_of
+    by_way = [problem.for_stage(s, _rank_of(s, rank)) for s in prepared.arrays.ways]
+    own = [by_way[way] for way in way_of.tolist()]
+    gradients = _new_gradients(prepared, own, first_gradient)
     kinds = [problem.class_of[stage.devices[_position(stage, rank)]] for stage in plan.stages]
-    rows: dict[tuple[Any, ...], tuple[tuple[float, ...], Floats]] = {}
+    rows: dict[tuple[Any, ...], _Row] = {}
     keys = []
-    for each in zip(own, plan.stages, kinds, gradients, first_share, strict=True):
-        keys.append(_like(*each))
+    for way, *each in zip(
+        way_of.tolist(), own, plan.stages, kinds, gradients, first_share.tolist(), strict=True
+    ):
+        held, stage, kind, new, share = each
+        keys.append((way, kind, share, new.tobytes()))
         # Replicas are alike, and there may be hundreds.
         if keys[-1] not in rows:
-            freed = _freed(*each[:3])
-            rows[keys[-1]] = _micro_batch(*each[:4], freed, each[4]), freed
-    columns = np.array([rows[key][0] for key in keys]).T
+            rows[keys[-1]] = _row(held, stage, kind, new, share)
+    found = [rows[key] for key in keys]
+    columns = np.array([row.columns for row in found]).T
+    parameter_bytes, optimizer_bytes = _state_bytes(prepared, own)
     return StageBytes(
-        parameter_bytes=total * job.weight_bytes_per_parameter + np.array(buffers) + casts,
-        optimizer_bytes=stepped * job.optimizer_bytes_per_parameter,
-        gradient_bytes=np.array([new.sum() for new in gradients]),
+        parameter_bytes=parameter_bytes,
+        optimizer_bytes=optimizer_bytes,
+        gradient_bytes=np.array([row.gradient_bytes for row in found]),
         kept_bytes=columns[0],
         later_bytes=columns[1],
         turn_bytes=columns[2],
@@ -121,18 +118,63 @@ def stage_bytes(
         first_input=columns[7:9].T,
         first_weight=columns[9:11].T,
         workspace_bytes=columns[11],
-        come_bytes=tuple(_summed(new[::-1]) for new in gradients),
-        gone_bytes=tuple(rows[key][1] for key in keys),
+        come_bytes=tuple(row.come_bytes for row in found),
+        gone_bytes=tuple(row.gone_bytes for row in found),
     )
 
 
-def _like(
-    problem: Problem, stage: Stage, kind: int, gradients: Floats, share: float
-) -> tuple[Any, ...]:
-    """Stages that are equal in this take the same bytes of a micro-batch."""
+class _Row(NamedTuple):
+    """What one stage has in `StageBytes`; `columns` from `kept_bytes` on."""
+
+    columns: tuple[float, ...]
+    gradient_bytes: float
+    come_bytes: Floats
+    gone_bytes: Floats
+
+
+def _row(problem: Problem, stage: Stage, kind: int, gradients: Floats, share: float) -> _Row:
+    """Found once for all plans of a problem."""
     away = stage.recompute_layers, stage.offloaded_layers
     layers = stage.first_layer, stage.last_layer
-    return id(problem), *layers, *away, kind, float(share), gradients.tobytes()
+    key = _row, *layers, *away, kind, share, gradients.tobytes()
+    known = problem.derived.get(key)
+    if not isinstance(known, _Row):
+        freed = _freed(problem, stage, kind)
+        columns = _micro_batch(problem, stage, kind, gradients, freed, share)
+        known = _Row(columns, float(gradients.sum()), _summed(gradients[::-1]), freed)
+        problem.derived[key] = known
+    return known
+
+
+def _state_bytes(prepared: PreparedPlan, own: Sequence[Problem]) -> tuple[Floats, Floats]:
+    """(D,) of parameters with their copies and buffers, and of optimizer state."""
+    problem, plan = prepared.problem, prepared.plan
+    job, tied = problem.job, problem.profile.tied_layers
+    parts = state_parts(plan) if plan.sharded_state else 1
+    stage_device = prepared.arrays.stage_device.tolist()
+    held: list[list[int]] = [[] for _ in prepared.arrays.shape.groups]
+    for number, device in enumerate(stage_device):
+        held[device].append(number)
+    way_of = prepared.arrays.way_of.tolist()
+    known: dict[tuple[int, ...], tuple[float, float]] = {}
+    rows = []
+    for numbers in held:
+        key = tuple([way_of[number] for number in numbers])
+        if key not in known:
+            layers: Layers = {}
+            for number in numbers:
+                layers.update(dict.fromkeys(plan.stages[number].layers, own[number].profile))
+            total = _parameters(layers, tied).sum()
+            stepped = (_parameters(layers, tied, are_trained=True) / parts).sum()
+            known[key] = (
+                total * job.weight_bytes_per_parameter
+                + _buffer_bytes(problem, layers)
+                + _cast_bytes(layers, problem),
+                stepped * job.optimizer_bytes_per_parameter,
+            )
+        rows.append(known[key])
+    parameter_bytes, optimizer_bytes = np.array(rows).T
+    return parameter_bytes, optimizer_bytes
 
 
 def _freed(problem: Problem, stage: Stage, kind: int) -> Floats:
@@ -142,9 +184,9 @@ def _freed(problem: Problem, stage: Stage, kind: int) -> Floats:
     return memory.freed_bytes(stage.first_layer, stage.last_layer, kind, *away)
 
 
-def _as_held(problem: Problem, stage: Stage, rank: int | None) -> Problem:
-    """The problem with layers as one device of a stage's group holds them."""
-    return problem.for_stage(stage, None if rank is None else _position(stage, rank))
+def _rank_of(stage: Stage, rank: int | None) -> int | None:
+    """One device of a stage's group; None: one with the largest share."""
+    return None if rank is None else _position(stage, rank)
 
 
 def _position(stage: Stage, rank: int | None) -> int:
@@ -166,14 +208,6 @@ def _buffer_bytes(problem: Problem, layers: Layers) -> float:
     return num_bytes
 
 
-def _layers_by_device(plan: Plan, own: Sequence[Problem]) -> list[Layers]:
-    """For each of D devices its layers."""
-    layers: dict[tuple[str, ...], Layers] = {group: {} for group in plan.device_groups}
-    for stage, problem in zip(plan.stages, own, strict=True):
-        layers[stage.devices].update(dict.fromkeys(stage.layers, problem.profile))
-    return list(layers.values())
-
-
 def _parameters(layers: Layers, tied: Tied, *, are_trained: bool = False) -> Floats:
     """(L,) parameters of a device that holds `layers`; shared ones count for one layer only."""
     counts = np.zeros(next(iter(layers.values())).num_layers)
@@ -192,30 +226,45 @@ def _parameters(layers: Layers, tied: Tied, *, are_trained: bool = False) -> Flo
 
 
 def _new_gradients(
-    own: Sequence[Problem], plan: Plan, tied: Tied, first_gradient: Integers
+    prepared: PreparedPlan, own: Sequence[Problem], first_gradient: Integers
 ) -> list[Floats]:
     """For each stage, (n,) gradient bytes of its layers that its device has not had before.
 
     A gradient that layers share comes with the first of them: within a stage autograd hands it over
     when the layer in front has added its part.
     """
+    arrays, stages = prepared.arrays, prepared.plan.stages
+    tied = prepared.problem.profile.tied_layers
     owner_of = {user: owner for owner, users in tied.items() for user in users}
-    had: dict[tuple[str, int], float] = {}
+    stages_on = np.bincount(arrays.stage_device)
+    # Stages that have a device for themselves have all gradients of their layers.
+    known: dict[int, Floats] = {}
+    had: list[dict[int, float]] = [{} for _ in stages_on]
     new: dict[int, Floats] = {}
-    for index in np.argsort(first_gradient, kind="stable"):
-        stage, profile = plan.stages[index], own[index].profile
-        device = stage.devices[0]
-        found = np.zeros(len(stage.layers))
-        for place, layer in enumerate(stage.layers):
-            number = float(profile.layers[layer].trained_parameters)
-            shared = number * tied_share(profile, layer) if layer in owner_of else 0.0
-            for group, count in ((layer, number - shared), (owner_of.get(layer), shared)):
-                if group is not None:
-                    key = device, group
-                    found[place] += max(count - had.get(key, 0.0), 0.0)
-                    had[key] = max(count, had.get(key, 0.0))
-        new[index] = found * own[index].job.weight_bytes_per_parameter
-    return [new[index] for index in range(len(plan.stages))]
+    for index in np.argsort(first_gradient, kind="stable").tolist():
+        device, way = int(arrays.stage_device[index]), int(arrays.way_of[index])
+        if stages_on[device] > 1:
+            new[index] = _gradients(own[index], stages[index], owner_of, had[device])
+            continue
+        if way not in known:
+            known[way] = _gradients(own[index], stages[index], owner_of, {})
+        new[index] = known[way]
+    return [new[index] for index in range(len(stages))]
+
+
+def _gradients(
+    problem: Problem, stage: Stage, owner_of: Mapping[int, int], had: dict[int, float]
+) -> Floats:
+    """(n,) bytes of a stage's gradients beyond what its device `had`, where they are added."""
+    profile, found = problem.profile, np.zeros(len(stage.layers))
+    for place, layer in enumerate(stage.layers):
+        number = float(profile.layers[layer].trained_parameters)
+        shared = number * tied_share(profile, layer) if layer in owner_of else 0.0
+        for group, count in ((layer, number - shared), (owner_of.get(layer), shared)):
+            if group is not None:
+                found[place] += max(count - had.get(group, 0.0), 0.0)
+                had[group] = max(count, had.get(group, 0.0))
+    return found * problem.job.weight_bytes_per_parameter
 
 
 def _micro_batch(

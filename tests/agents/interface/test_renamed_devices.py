@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
@@ -34,17 +33,27 @@ def renamed(data: dict[str, Any], order: list[int], split: bool) -> Cluster:
     return Cluster.from_mapping({**data, "name": "renamed", "nodes": nodes})
 
 
+def step_time_s(planner: str, cluster: Cluster) -> float | None:
+    """That of the planner's plan, by the closed form."""
+    problem = Problem(load_profile("vit-large"), cluster, JOB)
+    plan = planner_named(planner, seed=0).plan(problem, Budget())
+    return estimate(problem, plan).closed_form_step_time_s
+
+
+@cache
+def shipped_step_time_s(planner: str) -> float | None:
+    """The same under the cluster's own names, once for all that it is compared with."""
+    return step_time_s(planner, load_cluster("a100-v100"))
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+@pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("planner", ["exact", "greedy", "auto"])
-@settings(max_examples=8, deadline=None)
-@given(order=st.permutations(range(2)), split=st.booleans())
 def test_other_names_and_another_order_give_a_plan_of_equal_value(
-    planner: str, order: list[int], split: bool
+    planner: str, split: bool, order: list[int]
 ) -> None:
-    profile, cluster = load_profile("vit-large"), load_cluster("a100-v100")
-    seconds = []
-    for entry in (cluster, renamed(cluster.to_mapping(), order, split)):
-        problem = Problem(profile, entry, JOB)
-        plan = planner_named(planner, seed=0).plan(problem, Budget())
-        seconds.append(estimate(problem, plan).closed_form_step_time_s)
-    assert seconds[1] == pytest.approx(seconds[0], rel=1e-12)
+    other = renamed(load_cluster("a100-v100").to_mapping(), order, split)
+    expected_s = shipped_step_time_s(planner)
+    assert expected_s is not None
+    assert step_time_s(planner, other) == pytest.approx(expected_s, rel=1e-12)

@@ -87,7 +87,9 @@ def opened() -> Iterator[Opened]:
 
 
 @pytest.mark.slow
-def test_every_loss_has_valid_plans_that_cost_no_planning(opened: Opened) -> None:
+def test_every_loss_has_valid_plans_that_cost_no_planning_and_nothing_else_has(
+    opened: Opened,
+) -> None:
     problem = problem_of("sequential", global_batch_size=16)
     plan = plan_of(problem, [(0, "d0"), (4, "d1|d2")])
     opened.fill(problem, plan)
@@ -104,16 +106,9 @@ def test_every_loss_has_valid_plans_that_cost_no_planning(opened: Opened) -> Non
             assert each.replanning_s == 0
             assert each.remaining_s == pytest.approx(4 * each.step_s)
             assert each.repeated_s == pytest.approx((2 if "d0" in lost else 0) * each.step_s)
-
-
-@pytest.mark.slow
-def test_another_plan_or_other_devices_are_not_in_the_book(opened: Opened) -> None:
-    problem = problem_of("sequential", global_batch_size=16)
-    plan = plan_of(problem, [(0, "d0"), (4, "d1|d2")])
-    opened.fill(problem, plan)
+    # Other devices, and another plan.
     left = without_devices(problem, {"d0"})
     now = Situation(problem, left, plan, ("d0",), step=5, num_steps=9)
-    names = frozenset(problem.device_named)
     assert opened.book.find(now, names - {"d0", "d1", "d2"}) is None
     other = plan_of(problem, [(0, "d0"), (3, "d1|d2")])
     assert opened.book.find(now._replace(plan=other), names - {"d0"}) is None
