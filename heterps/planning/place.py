@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -34,7 +33,7 @@ LEAST_PART = 1 / 2
 # Of a limit in time, for the quick plans of a patient planner; of what is left then, for its first
 # plans; the rest is for the best of these: so many at most, that cost so many times what the best
 # costs at most.
-QUICK_PART, QUICK_SIZE_PART, FIRST_PART, MOST_IMPROVED, NEAR_BEST = 1 / 3, 1 / 4, 1 / 2, 2, 1.1
+QUICK_PART, QUICK_SIZE_PART, FIRST_PART, MOST_IMPROVED, NEAR_BEST = 1 / 5, 1 / 4, 3 / 5, 2, 1.1
 # Why a size of micro-batches is not the one.
 BOUND_IS_ABOVE = "no placement that fits by the planners' rule is below the bound"
 IS_HOPELESS = "simple placements cost too much for any search to make up"
@@ -119,7 +118,7 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         quick = _quick(asked, patient, own)
         budget.charge(own)
         own = budget.share(FIRST_PART)
-        tried, answers = _each_size(asked, _hurried(patient), own, quick)
+        tried, answers = _each_size(asked, patient.hurried, own, quick)
         budget.charge(own)
         answers = _improved(answers, patient, budget)
     best = min(answers, key=_rank)
@@ -201,13 +200,6 @@ def _quick(
             found[asked[index].job.micro_batch_size] = result
         budget.charge(own)
     return found
-
-
-def _hurried(planner: PatientPlanner) -> Planner:
-    """The planner, that answers with its first plan."""
-    hurried = copy.copy(planner)
-    hurried.is_patient = False
-    return hurried
 
 
 def _improved(

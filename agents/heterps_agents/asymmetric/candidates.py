@@ -62,6 +62,9 @@ class Trial(NamedTuple):
 
 
 QUICK = Trial(Effort(2e5, 24, (2,)), Patience(24_000, 10, 1.02), 6, (0.2,), (1.0, 1.3), 300, False)
+LONGER = Trial(
+    Effort(5e5, 32, (2,)), Patience(100_000, 40, 1.05), 20, (0.2, 1.0), (1.0, 1.3), 3_000, False
+)
 THOROUGH = Trial(
     Effort(5e6, 64, (1, 4)), Patience(200_000, 40, 1.05), 30, (0.2, 1.0), (1.0, 1.3), 6_000, True
 )
@@ -169,8 +172,10 @@ class _Search:
         found, limit_s = dict[Weave, float](), PROMISING * self.best.cost
         for counted in self._trial.counted:
             for view in self._views():
+                if self._judge.is_exhausted:
+                    continue
                 pipes = pipes_of(view, limit_s, counted, self._trial.pipes)
-                if pipes is None or self._judge.is_exhausted:
+                if pipes is None:
                     continue
                 mixes = good_mixes(pipes, view.kernel.device_count, total, limit_s)
                 for mix in [] if mixes is None else mixes.found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from itertools import count
 
-from heterps_agents.asymmetric.candidates import THOROUGH, candidates
+from heterps_agents.asymmetric.candidates import LONGER, THOROUGH, Trial, candidates
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
 from heterps_agents.auto.others import better, part_of, slower_plan
@@ -13,7 +13,7 @@ from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS
 from heterps_agents.finishing.near_plan import best_near
 from heterps_agents.interface.planner import Budget
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import Plan, Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
@@ -35,6 +35,7 @@ class GoingOn:
     def __init__(self, planner: str, seed: int, effort: str, *, chains_only: bool) -> None:
         self.name, self.seed, self.effort = planner, seed, effort
         self._chains_only = chains_only
+        self._tried: dict[tuple[int, tuple[Stage, ...]], Trial] = {}
 
     def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
         """The plan, or a better one.
@@ -44,29 +45,34 @@ class GoingOn:
             plan: One that fits.
             budget: With a limit in time, all of which is used.
         """
-        best = plan
-        if not self._chains_only:
+        best = self._round(problem, plan, budget, 0)
+        if not (self._chains_only or budget.is_exhausted):
             found = slower_plan(problem, budget, self.seed)
             best = best if found is None else _better(problem, best, found)
-        begun: Plan | None = None
         for number in count(1):
             if budget.is_exhausted:
                 break
-            if begun is not best and not self._chains_only:
-                begun = best
-                best = self._with_lanes(problem, best, budget)
-            best = self._near(problem, best, budget, number)
-            best = self._searched(problem, best, budget, number)
+            best = self._round(problem, best, budget, number)
         step_time_s = simulated_step_time_s(problem, best)
         best = best.changed(planner=self.name, seed=self.seed, predicted_step_time_s=step_time_s)
         return best.changed(bound=bound_after(problem, plan, best))
 
+    def _round(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
+        """The plan, or a better one, by each way in turn."""
+        best = self._near(problem, best, budget, number)
+        best = self._with_lanes(problem, best, budget)
+        return self._searched(problem, best, budget, number)
+
     def _with_lanes(self, problem: Problem, best: Plan, budget: Budget) -> Plan:
-        """The best with lanes side by side."""
+        """The best with lanes side by side; longer where it was sought before."""
+        key = problem.job.micro_batch_size, best.stages
+        if self._chains_only or budget.is_exhausted or self._tried.get(key) is THOROUGH:
+            return best
+        self._tried[key] = trial = THOROUGH if key in self._tried else LONGER
         with part_of(budget, LANES_PART) as own:
             step_time_s = simulated_step_time_s(problem, best)
             known = best.changed(predicted_step_time_s=step_time_s)
-            found = candidates(problem, own, known, self.seed, THOROUGH)
+            found = candidates(problem, own, known, self.seed, trial)
         return _better(problem, best, found[0]) if found else best
 
     def _near(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:

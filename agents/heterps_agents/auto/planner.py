@@ -8,17 +8,42 @@ from heterps_agents.auto.chains import Chains
 from heterps_agents.auto.going_on import GoingOn
 from heterps_agents.auto.others import quick_plan
 from heterps_agents.auto.with_options import WithOptions
-from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
+from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
+from heterps_configs.library import shipped
 from heterps_envs.problem import Problem
 
 # Of a limit in time, for the quick answers of others; of what is left then, for the first plan. The
 # rest is for better ones.
 QUICK_PART, FIRST_PART = 1 / 5, 1 / 2
+
+
+class HurriedPlanner:
+    """The planner `ppo`, under another name.
+
+    Args:
+        name: That plans carry.
+        seed: The same.
+        effort: How hard it tries.
+    """
+
+    chooses_options, hands_over_finds = True, True
+
+    def __init__(self, name: str, seed: int, effort: str) -> None:
+        self.name, self._policy = name, PolicyPlanner(seed, effort=effort)
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """The best plan of the policy's beams.
+
+        Raises:
+            InfeasibleError: None was found.
+        """
+        return self._policy.plan(problem, budget).changed(planner=self.name)
 
 
 @register("auto")
@@ -75,7 +100,7 @@ class AutoPlanner:
         own = budget.share(FIRST_PART)
         own.known_cost = budget.known_cost
         try:
-            first = self._first(problem, own)
+            first = self.hurried.plan(problem, own)
         except InfeasibleError:
             if best is None:
                 raise
@@ -83,6 +108,13 @@ class AutoPlanner:
             best = first if best is None else fastest(problem, [first, best])
         budget.charge(own)
         return self.improved(problem, best, budget)
+
+    @property
+    def hurried(self) -> Planner:
+        """Who answers first where time is limited: the policy, which needs least of it."""
+        if DEFAULT_POLICY in shipped("policies"):
+            return HurriedPlanner(self.name, self.seed, self.effort)
+        return AutoPlanner(self.seed, self.effort, is_patient=False)
 
     def quick_plan(self, problem: Problem, budget: Budget) -> Plan | None:
         """What planners answer that take tenths of a second; None where they have no plan.

@@ -192,10 +192,15 @@ class PatientPlanner(Planner, Protocol):
     """A planner that uses all of a limit in time, if it is patient.
 
     Attributes:
-        is_patient: Whether it does. A hurried one answers with its first plan.
+        is_patient: Whether it does.
     """
 
     is_patient: bool
+
+    @property
+    def hurried(self) -> Planner:
+        """Who answers first, in little time."""
+        ...
 
     def quick_plan(self, problem: Problem, budget: Budget) -> Plan | None:
         """What is found in tenths of a second; None where nothing is."""
