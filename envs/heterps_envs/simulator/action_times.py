@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_envs.arrays import Floats, Integers
@@ -166,9 +167,10 @@ def _devices(arrays: PlanArrays, schedule: Schedule, messages: Messages) -> Inte
 
 def _actions(
     arrays: PlanArrays, schedule: Schedule, messages: Messages, factors: Floats
-) -> tuple[Integers, Floats]:
+) -> tuple[NDArray[np.int32], Floats]:
     """The columns of `actions` and `action_s` in `heterps_envs.simulator.kernels`."""
-    actions = np.empty((len(schedule.kind), 6), np.int64)
+    # Half as wide as an index: of many actions most time is spent on reading them.
+    actions = np.empty((len(schedule.kind), 6), np.int32)
     action_s = np.full((len(schedule.kind), 4), UNKNOWN)
     _fill(
         (schedule.kind, schedule.stage, schedule.micro_batch, schedule.peer, schedule.offsets),

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.schedule.actions import GATHER, RECEIVE_BACKWARD, REDUCE, SEND_BACKWARD, STEP
@@ -20,7 +21,7 @@ from heterps_envs.schedule.event_heap import HELPER, KERNEL, SIZE, TIME, pop_eve
 # A time that is not known yet.
 UNKNOWN = -1.0
 
-# Columns of `actions`, (A, 6) int64: the code, the other device of a message, the bucket of an
+# Columns of `actions`, (A, 6) int32: the code, the other device of a message, the bucket of an
 # all-reduce, the receive that belongs to a send or the other way round, for a receive how many
 # receives of its device come before it, and the device.
 KIND, PEER, BUCKET, PARTNER, ORDER, DEVICE = 0, 1, 2, 3, 4, 5
@@ -55,7 +56,7 @@ class RunArrays(NamedTuple):
     """All that a run reads and writes; the columns are those above.
 
     Attributes:
-        actions: (A, 6) int64.
+        actions: (A, 6) int32.
         action_s: (A, 4) seconds.
         devices: (D, 12) int64.
         device_s: (D, 2) seconds.
@@ -69,7 +70,7 @@ class RunArrays(NamedTuple):
         heap: Of events (`heterps_envs.schedule.event_heap`).
     """
 
-    actions: Integers
+    actions: NDArray[np.int32]
     action_s: Floats
     devices: Integers
     device_s: Floats
