@@ -11,8 +11,12 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.objective import Goal, graded_cost
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
+from heterps_envs.simulator.plan_bound import least_step_time_s
 from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.simulate import prepared_is_feasible, prepared_step_time_s
+
+# A bound may be above the time that it bounds by the rounding of sums.
+ROUNDING = 1 - 1e-9
 
 
 class Judged(NamedTuple):
@@ -46,7 +50,8 @@ class Judge:
 
         Args:
             plan: Unchecked or not.
-            below: Of what costs as much, memory is not looked at.
+            below: Of what costs as much, memory is not looked at; nor is what cannot cost less
+                simulated, whose cost is then a bound that is no less.
         """
         return self._judged(PreparedPlan(self._problem, plan), below)
 
@@ -69,6 +74,11 @@ class Judge:
     def _judged(self, prepared: PreparedPlan, below: float) -> Judged:
         if not can_run(self._problem, prepared.plan):
             return Judged(math.inf, prepared.plan)
+        if below < math.inf:
+            least = self._cost(prepared, least_step_time_s(prepared) * ROUNDING)
+            if least >= below:  # however its passes are ordered
+                self._budget.spend()
+                return Judged(least, prepared.plan)
         ways = [self._timed(prepared)]
         eager = with_more_in_flight(ways[0][1])
         if eager is not None:
@@ -84,7 +94,9 @@ class Judge:
         self._stages_left -= len(prepared.plan.stages)
         self.num_simulated += 1
         step_time_s = prepared_step_time_s(prepared)
+        return self._cost(prepared, step_time_s), prepared.timed(step_time_s)
+
+    def _cost(self, prepared: PreparedPlan, step_time_s: float) -> float:
         named = self._problem.device_named
         price = sum(named[name].price_usd_per_hour for name in prepared.plan.devices)
-        cost = graded_cost(step_time_s, price, 0.0, self._goal)
-        return cost, prepared.timed(step_time_s)
+        return float(graded_cost(step_time_s, price, 0.0, self._goal))

@@ -154,8 +154,8 @@ class SimulatedCosts:
     def _measured(self, code: Code, plan: Plan) -> Simulated:
         """What a plan costs whose step time is known."""
         assert plan.predicted_step_time_s is not None, "it was simulated"
-        devices = (self._problem.device_named[name] for name in plan.devices)
-        price = sum(device.price_usd_per_hour for device in devices)
+        named = self._problem.device_named
+        price = sum([named[name].price_usd_per_hour for name in plan.devices])
         cost = graded_cost(plan.predicted_step_time_s, price, 0.0, self._question.goal)
         if not can_run(self._problem, plan):
             cost *= CANNOT_RUN

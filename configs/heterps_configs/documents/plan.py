@@ -304,12 +304,12 @@ class Plan(Document):
     @property
     def devices(self) -> tuple[str, ...]:
         """Devices that the plan uses, in the order of its stages, each once."""
-        return tuple(dict.fromkeys(name for stage in self.stages for name in stage.devices))
+        return tuple(dict.fromkeys([name for stage in self.stages for name in stage.devices]))
 
     @property
     def device_groups(self) -> tuple[tuple[str, ...], ...]:
         """The groups of devices that stages are on, in the order of its stages, each once."""
-        return tuple(dict.fromkeys(stage.devices for stage in self.stages))
+        return tuple(dict.fromkeys([stage.devices for stage in self.stages]))
 
     def unsplit_layers_on(self, devices: Sequence[str]) -> tuple[int, ...]:
         """Of all stages of a group, the layers that each of its devices holds all of."""

@@ -19,7 +19,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Integers
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.action_lists import ActionLists, action_lists
-from heterps_envs.schedule.actions import Schedule
+from heterps_envs.schedule.actions import ReduceBucket, Schedule
 from heterps_envs.schedule.in_flight import in_flight_of_stages
 from heterps_envs.schedule.interleaved import (
     has_full_groups,
@@ -54,7 +54,8 @@ def build_schedule(problem: Problem, plan: Plan) -> Schedule:
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
     arrays = plan_arrays(problem, plan)
-    return with_sums(problem, plan, arrays, passes_of(problem, plan, arrays))
+    buckets = reduce_buckets(problem, plan, arrays.shape)
+    return with_sums(problem, plan, arrays, passes_of(problem, plan, arrays), buckets)
 
 
 def passes_of(problem: Problem, plan: Plan, arrays: PlanArrays) -> ActionLists:
@@ -69,7 +70,13 @@ def passes_of(problem: Problem, plan: Plan, arrays: PlanArrays) -> ActionLists:
     return action_lists(arrays, _fastest_order(plan, arrays, rules), rules.offsets)
 
 
-def with_sums(problem: Problem, plan: Plan, arrays: PlanArrays, lists: ActionLists) -> Schedule:
+def with_sums(
+    problem: Problem,
+    plan: Plan,
+    arrays: PlanArrays,
+    lists: ActionLists,
+    buckets: tuple[ReduceBucket, ...],
+) -> Schedule:
     """The schedule of a plan whose passes and messages are at hand, with its gradient sums."""
     shape = arrays.shape
     schedule = Schedule(
@@ -80,7 +87,7 @@ def with_sums(problem: Problem, plan: Plan, arrays: PlanArrays, lists: ActionLis
         stage=lists.stage,
         micro_batch=lists.micro_batch,
         peer=lists.peer,
-        buckets=reduce_buckets(problem, plan, shape),
+        buckets=buckets,
     )
     return with_reduces(problem, plan, schedule, arrays)
 

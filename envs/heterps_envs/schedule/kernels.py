@@ -88,7 +88,9 @@ class ListArrays(NamedTuple):
         share: (M,) size of a micro-batch, of the job's.
         target_of: (2, P, S) the stage that a forward and a backward pass goes to; -1: none.
         first_stage: (P,)
-        links: (D, D, 3) latency, seconds of a byte, and when it is free.
+        latency_s: (D, D) of each link.
+        s_per_byte: (D, D)
+        free_s: (D, D) when it is free.
         queue: (4 S, M) what is ready.
         heap: Of events.
     """
@@ -102,7 +104,9 @@ class ListArrays(NamedTuple):
     share: Floats
     target_of: Integers
     first_stage: Integers
-    links: Floats
+    latency_s: Floats
+    s_per_byte: Floats
+    free_s: Floats
     queue: Integers
     heap: Floats
 
@@ -124,9 +128,8 @@ def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
     stages[:, ROOM], stages[:, HELD] = rules.room, rules.held
     by_device = np.argsort(plan.stage_device, kind="stable")
     devices = np.zeros((num_devices, 8), np.int64)
-    sorted_devices = plan.stage_device[by_device]
-    devices[:, STAGES_FROM] = np.searchsorted(sorted_devices, np.arange(num_devices))
-    devices[:, STAGES_TO] = np.searchsorted(sorted_devices, np.arange(num_devices), "right")
+    devices[:, STAGES_TO] = np.cumsum(np.bincount(plan.stage_device, minlength=num_devices))
+    devices[1:, STAGES_FROM] = devices[:-1, STAGES_TO]
     devices[:, FORWARDS_LEFT] = np.diff(rules.offsets) // (3 if rules.mode == SPLIT else 2)
     devices[:, POSITION], devices[:, STOP] = rules.offsets[:-1], rules.offsets[1:]
     order = rules.order if is_fixed else np.empty(rules.offsets[-1], np.int64)
@@ -140,7 +143,9 @@ def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
         plan.share,
         np.stack([plan.behind, plan.front]),
         plan.first_stage,
-        np.stack([plan.latency_s, plan.s_per_byte, np.zeros_like(plan.latency_s)], axis=2),
+        plan.latency_s,
+        plan.s_per_byte,
+        np.zeros((num_devices, num_devices)),  # of which few are ever touched
         # Heaps of what is ready for each stage, or by pass whether it is ready.
         np.zeros((4 * num_stages, num_micro_batches), np.int64),
         event_heap(2 * (num_micro_batches + num_devices) + 2),
@@ -155,7 +160,7 @@ def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
 def _run(arrays: Any, num_ranks: int, mode: int, order: Any) -> float:
     """The run of `ListArrays`; `order` is written, or in the mode `FIXED` read."""
     stages, stage_s, by_device, devices, action_s, micro_batches = arrays[:6]
-    share, target_of, first_stage, links, queue, heap = arrays[6:]
+    share, target_of, first_stage, latency_s, s_per_byte, free_s, queue, heap = arrays[6:]
     num_stages, num_micro_batches = len(stages), len(share)
     ends = 4 * num_stages * num_micro_batches  # a pass that ends, instead of being ready
     backward = B_INPUT if mode == SPLIT else B
@@ -200,10 +205,10 @@ def _run(arrays: Any, num_ranks: int, mode: int, order: Any) -> float:
             elif target >= 0:
                 to = stages[target, DEVICE]
                 num_bytes = share[m] * stage_s[stage if kind == F else target, 4]
-                free_s = max(now, links[device, to, 2]) + num_bytes * links[device, to, 1]
-                links[device, to, 2] = free_s
+                sent_s = max(now, free_s[device, to]) + num_bytes * s_per_byte[device, to]
+                free_s[device, to] = sent_s
                 code = (following * num_stages + target) * num_micro_batches + m
-                push_event(heap, free_s + links[device, to, 0], code)
+                push_event(heap, sent_s + latency_s[device, to], code)
         for index in range(num_touched):
             device = devices[index, TOUCHED]
             devices[device, IS_TOUCHED] = 0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from heterps_configs.documents.cluster import HostTimes
 from heterps_configs.documents.job import Optimizer
@@ -14,6 +15,7 @@ from heterps_envs.arrays import Flags, Floats, Integers
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import PassKind
+from heterps_envs.schedule.event_heap import KERNEL
 from heterps_envs.schedule.plan_shape import PlanShape
 from heterps_envs.schedule.workload import stage_cost, stage_way, stage_ways
 
@@ -90,7 +92,6 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
     shape = PlanShape.of(plan)
     ways, way_of = stage_ways(problem, plan.stages)
     sizes = problem.job.micro_batch_sizes
-    front, behind = shape.neighbours
     latency_s, s_per_byte = _links(problem, shape)
     processes = np.array([len(group) for group in shape.groups], np.int64)
     known, index = _hosts(problem), problem.links.index
@@ -108,8 +109,8 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
         output_bytes=np.array([cost.output_bytes for cost in costs])[way_of],
         pipeline_of=shape.pipeline_of,
         share=np.array(sizes) / problem.job.micro_batch_size,
-        front=front,
-        behind=behind,
+        front=shape.front,
+        behind=shape.behind,
         first_stage=shape.routes[:, 0].copy(),
         latency_s=latency_s,
         s_per_byte=s_per_byte,
@@ -179,31 +180,41 @@ def _links(problem: Problem, shape: PlanShape) -> tuple[Floats, Floats]:
     Every device of a group has all that the group sends. Device j of the group that receives gets
     it from device j of the one that sends, counted round; the slowest of these links decides.
     """
-    groups, size, index = shape.groups, len(shape.groups), problem.links.index
-    latency_s, s_per_byte = np.zeros((2, size, size))
-    rows, places = np.nonzero(shape.routes[:, 1:] >= 0)
-    a = shape.stage_device[shape.routes[rows, places]]
-    b = shape.stage_device[shape.routes[rows, places + 1]]
-    is_linked = np.zeros((size, size), bool)
-    is_linked[a, b] = is_linked[b, a] = True
-    np.fill_diagonal(is_linked, False)
-    senders, receivers = np.nonzero(is_linked)
-    degree = np.array([len(group) for group in groups], np.int64)
-    devices = np.zeros((size, degree.max()), np.int64)
-    devices[np.arange(degree.max()) < degree[:, None]] = [
-        index[name] for group in groups for name in group
-    ]
-    ours, theirs = degree[senders][:, None], degree[receivers][:, None]
-    rank = np.arange(degree.max())
-    own_s, bandwidth = problem.links.by_node.between(
-        devices[senders[:, None], rank % ours], devices[receivers]
-    )
-    is_out = rank >= theirs
-    own_s[is_out], bandwidth[is_out] = 0.0, np.inf
-    copies = -(-theirs // ours)
-    latency_s[senders, receivers] = own_s.max(axis=1)
-    s_per_byte[senders, receivers] = (copies * (1 / bandwidth)).max(axis=1)
+    index = problem.links.index
+    degree = np.array([len(group) for group in shape.groups], np.int64)
+    flat = np.array([index[name] for group in shape.groups for name in group], np.int64)
+    latency_s, s_per_byte = np.zeros((2, len(degree), len(degree)))
+    links = problem.links.by_node
+    _link(shape.routes, shape.stage_device, flat, degree, links, latency_s, s_per_byte)
     return latency_s, s_per_byte
+
+
+@njit(**KERNEL)
+def _link(
+    routes: Any, stage_device: Any, flat: Any, degree: Any, links: Any, latency_s: Any,
+    s_per_byte: Any,
+) -> None:  # fmt: skip
+    """Writes the links of all neighbours on routes; `links` is of `heterps_envs.node_links`."""
+    ends = np.cumsum(degree)
+    for route in range(len(routes)):
+        for place in range(1, routes.shape[1]):
+            if routes[route, place] < 0:
+                break
+            one, two = stage_device[routes[route, place - 1]], stage_device[routes[route, place]]
+            if one == two or s_per_byte[one, two] > 0.0:
+                continue
+            for a, b in ((one, two), (two, one)):
+                copies = -(-degree[b] // degree[a])
+                for rank in range(degree[b]):
+                    first = flat[ends[a] - degree[a] + rank % degree[a]]
+                    second = flat[ends[b] - degree[b] + rank]
+                    own, other = links.node_of[first], links.node_of[second]
+                    own_s = links.latency_s[own, other]
+                    bandwidth = links.bandwidth_bytes_per_s[own, other]
+                    if own == other and first > second and links.is_directed[own]:
+                        own_s, bandwidth = links.back_latency_s[own], links.back_bandwidth[own]
+                    latency_s[a, b] = max(latency_s[a, b], own_s)
+                    s_per_byte[a, b] = max(s_per_byte[a, b], copies * (1 / bandwidth))
 
 
 def _optimizer_s(

@@ -23,6 +23,8 @@ class PlanShape(NamedTuple):
         routes: (P, most) stages of each pipeline; -1 after its last.
         pipeline_of: (M,) route of each micro-batch.
         routed: (S,) micro-batches that pass each stage.
+        front: (P, S) the stage in front of a stage on a route; -1 where there is none.
+        behind: (P, S) the stage behind it.
     """
 
     groups: tuple[tuple[str, ...], ...]
@@ -31,6 +33,8 @@ class PlanShape(NamedTuple):
     routes: Integers
     pipeline_of: Integers
     routed: Integers
+    front: Integers
+    behind: Integers
 
     @classmethod
     def of(cls, plan: Plan) -> PlanShape:
@@ -39,34 +43,24 @@ class PlanShape(NamedTuple):
         device = {group: number for number, group in enumerate(groups)}
         index = {stage.name: number for number, stage in enumerate(stages)}
         depth = np.array([len(each.stages) for each in pipelines], np.int64)
-        routes = np.full((len(pipelines), depth.max()), -1, np.int64)
-        named = chain.from_iterable(each.stages for each in pipelines)
-        routes[np.arange(routes.shape[1]) < depth[:, None]] = [index[name] for name in named]
+        named = chain.from_iterable([each.stages for each in pipelines])
+        flat = np.array([index[name] for name in named], np.int64)
         count = np.array([len(each.micro_batches) for each in pipelines], np.int64)
         pipeline_of = np.zeros(plan.job.num_micro_batches, np.int64)
         routed_by = np.repeat(np.arange(len(pipelines)), count)
-        micro_batches = chain.from_iterable(each.micro_batches for each in pipelines)
+        micro_batches = chain.from_iterable([each.micro_batches for each in pipelines])
         pipeline_of[np.fromiter(micro_batches, np.int64, len(routed_by))] = routed_by
-        routed = np.zeros(len(stages) + 1, np.int64)  # the last one is no stage
-        np.add.at(routed, routes, count[:, None])
+        routes, routed, front, behind = _routes(flat, depth, count, len(stages))
         return cls(
             groups,
             np.array([(each.first_layer, each.last_layer) for each in stages], np.int64),
             np.array([device[each.devices] for each in stages], np.int64),
             routes,
             pipeline_of,
-            routed[:-1],
+            routed,
+            front,
+            behind,
         )
-
-    @property
-    def neighbours(self) -> tuple[Integers, Integers]:
-        """(P, S) the stage in front of each stage on a route, and the one behind; -1: none."""
-        size = len(self.routes), len(self.layers)
-        front, behind = np.full((2, *size), -1, np.int64)
-        rows, places = np.nonzero(self.routes[:, 1:] >= 0)
-        ahead, after = self.routes[rows, places], self.routes[rows, places + 1]
-        front[rows, after], behind[rows, ahead] = ahead, after
-        return front, behind
 
     @property
     def component(self) -> Integers:
@@ -74,6 +68,25 @@ class PlanShape(NamedTuple):
         found = np.arange(len(self.layers))
         _connect(self.routes, found)
         return found
+
+
+@njit(**KERNEL)
+def _routes(flat: Any, depth: Any, count: Any, num_stages: int) -> Any:
+    """`PlanShape.routes`, `routed`, `front` and `behind` from the stages of all routes in a row."""
+    routes = np.full((len(depth), depth.max()), -1, np.int64)
+    routed = np.zeros(num_stages, np.int64)
+    front = np.full((len(depth), num_stages), -1, np.int64)
+    behind = front.copy()
+    at = 0
+    for route in range(len(depth)):
+        for place in range(depth[route]):
+            stage = flat[at]
+            routes[route, place] = stage
+            routed[stage] += count[route]
+            if place > 0:
+                front[route, stage], behind[route, flat[at - 1]] = flat[at - 1], stage
+            at += 1
+    return routes, routed, front, behind
 
 
 @njit(**KERNEL)

@@ -43,6 +43,9 @@ def reduce_buckets(
         shape: Its stages and devices, where they are known.
     """
     shape = shape or PlanShape.of(plan)
+    lengths = shape.layers[:, 1] - shape.layers[:, 0] + 1
+    if lengths.sum() == plan.num_layers and not problem.profile.tied_layers:
+        return ()  # each layer is on one device
     index = problem.links.index
     heads = np.array([index[group[0]] for group in shape.groups])
     in_order, has = np.argsort(heads), _holders(problem, shape)

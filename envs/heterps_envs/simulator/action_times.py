@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_envs.arrays import Floats, Integers
@@ -21,9 +22,8 @@ from heterps_envs.schedule.actions import (
     STEP,
     Schedule,
 )
-from heterps_envs.schedule.event_heap import KERNEL, event_heap, push_event
+from heterps_envs.schedule.event_heap import KERNEL, event_heap
 from heterps_envs.schedule.plan_arrays import PlanArrays
-from heterps_envs.schedule.reduce_buckets import Rings, reduce_s
 from heterps_envs.simulator.kernels import (
     AT,
     BUCKET,
@@ -115,8 +115,9 @@ def action_times(
         PlanMismatchError: The plan belongs to another model, cluster or job.
     """
     arrays, schedule, messages = prepared.arrays, prepared.schedule, prepared.messages
-    groups, slower = prepared.plan.device_groups, slowdown or {}
-    factors = np.array([max(slower.get(name, 1.0) for name in group) for group in groups])
+    groups, factors = arrays.shape.groups, np.ones(len(arrays.shape.groups))
+    if slowdown:
+        factors[:] = [max(slowdown.get(name, 1.0) for name in group) for group in groups]
     actions, action_s = _actions(arrays, schedule, messages, factors)
     sizes = _devices(arrays, schedule, messages)
     device_s = np.zeros((len(sizes), 2))
@@ -124,8 +125,6 @@ def action_times(
     paces = np.zeros((len(arrays.slowdown), SLOWDOWN))
     node_s = np.concatenate([paces, arrays.slowdown, arrays.step_slowdown], axis=1)
     heap = event_heap(_most_events(arrays, schedule))
-    for device, start_s in enumerate(arrays.step_s.tolist()):
-        push_event(heap, start_s, len(sizes) + device)
     run = RunArrays(
         actions,
         action_s,
@@ -133,13 +132,14 @@ def action_times(
         device_s,
         np.zeros((len(node_s), 3), np.int64),
         node_s,
-        np.stack([arrays.latency_s, np.zeros_like(arrays.latency_s)], axis=2),
+        arrays.latency_s,
+        np.zeros(arrays.latency_s.shape),  # of which few are ever touched
         messages.receives,
         _reduces(schedule),
         _reduce_s(prepared),
         heap,
     )
-    run_actions(run, arrays.is_rendezvous, schedule.overlaps_reduce)
+    run_actions(run, arrays.step_s, arrays.is_rendezvous, schedule.overlaps_reduce)
     assert (sizes[:, AT] == schedule.offsets[1:]).all(), "the action lists deadlock"
     return ActionTimes(schedule, action_s[:, START].copy(), action_s[:, END_COLUMN].copy(), groups)
 
@@ -167,9 +167,10 @@ def _devices(arrays: PlanArrays, schedule: Schedule, messages: Messages) -> Inte
 
 def _actions(
     arrays: PlanArrays, schedule: Schedule, messages: Messages, factors: Floats
-) -> tuple[Integers, Floats]:
+) -> tuple[NDArray[np.int32], Floats]:
     """The columns of `actions` and `action_s` in `heterps_envs.simulator.kernels`."""
-    actions = np.empty((len(schedule.kind), 6), np.int64)
+    # Half as wide as an index: of many actions most time is spent on reading them.
+    actions = np.empty((len(schedule.kind), 6), np.int32)
     action_s = np.full((len(schedule.kind), 4), UNKNOWN)
     _fill(
         (schedule.kind, schedule.stage, schedule.micro_batch, schedule.peer, schedule.offsets),
@@ -256,8 +257,6 @@ def _reduces(schedule: Schedule) -> Integers:
 
 def _reduce_s(prepared: PreparedPlan) -> Floats:
     """(2 K,) seconds of the all-reduces, and of gathering: half for each where state is sharded."""
-    buckets = prepared.schedule.buckets
-    rings: Rings = {}
-    whole_s = np.array([reduce_s(prepared.problem, bucket, rings) for bucket in buckets], float)
+    buckets, whole_s = prepared.schedule.buckets, prepared.reduce_s
     half_s = np.where([bucket.is_sharded for bucket in buckets], whole_s / 2, whole_s)
     return np.concatenate([half_s, half_s])

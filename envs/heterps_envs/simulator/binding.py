@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import cycle, islice
 from math import lcm
 from typing import Any
 
@@ -75,12 +76,12 @@ def bound_plan(
     )
     # After so many micro-batches each stage is at its first replica again.
     turn = lcm(*(len(group) for group in names))
+    routes = islice(zip(*map(cycle, names), strict=False), min(turn, job.num_micro_batches))
     pipelines = tuple(
         Pipeline.unchecked(
-            stages=tuple([group[first % len(group)] for group in names]),
-            micro_batches=tuple(range(first, job.num_micro_batches, turn)),
+            stages=route, micro_batches=tuple(range(first, job.num_micro_batches, turn))
         )
-        for first in range(min(turn, job.num_micro_batches))
+        for first, route in enumerate(routes)
     )
     sharded = tuple(
         LayerRange.unchecked(first_layer=stage.first_layer, last_layer=stage.last_layer)

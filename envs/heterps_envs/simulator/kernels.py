@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.schedule.actions import GATHER, RECEIVE_BACKWARD, REDUCE, SEND_BACKWARD, STEP
@@ -20,7 +21,7 @@ from heterps_envs.schedule.event_heap import HELPER, KERNEL, SIZE, TIME, pop_eve
 # A time that is not known yet.
 UNKNOWN = -1.0
 
-# Columns of `actions`, (A, 6) int64: the code, the other device of a message, the bucket of an
+# Columns of `actions`, (A, 6) int32: the code, the other device of a message, the bucket of an
 # all-reduce, the receive that belongs to a send or the other way round, for a receive how many
 # receives of its device come before it, and the device.
 KIND, PEER, BUCKET, PARTNER, ORDER, DEVICE = 0, 1, 2, 3, 4, 5
@@ -46,8 +47,6 @@ RUNNING, CHANGE, STEPS = 0, 1, 2
 # the beginning; the same of an optimizer step; when `RUNNING` changed last; how much slower each of
 # 1 .. k passes is; and by how much more each of 1 .. k optimizer steps.
 PACE, STEP_PACE, CHANGED, SLOWDOWN = 0, 1, 2, 3
-# Columns of `links`, (D, D, 2): latency, and when the link is free.
-LATENCY, FREE = 0, 1
 # `reduces`, (K, 2 + most members): how many devices have come, how many there are, and the members'
 # actions.
 COME, MEMBERS, FIRST_MEMBER = 0, 1, 2
@@ -57,26 +56,28 @@ class RunArrays(NamedTuple):
     """All that a run reads and writes; the columns are those above.
 
     Attributes:
-        actions: (A, 6) int64.
+        actions: (A, 6) int32.
         action_s: (A, 4) seconds.
         devices: (D, 12) int64.
         device_s: (D, 2) seconds.
         nodes: (N, 3) int64.
         node_s: (N, 3 + 2 k) seconds and factors.
-        links: (D, D, 2) seconds.
+        latency_s: (D, D) of the link from one device to another.
+        free_s: (D, D) when it is free.
         receives: (R,) actions that receive, device by device.
         reduces: (K, 2 + most members) int64.
         reduce_s: (K,) seconds of each all-reduce.
         heap: Of events (`heterps_envs.schedule.event_heap`).
     """
 
-    actions: Integers
+    actions: NDArray[np.int32]
     action_s: Floats
     devices: Integers
     device_s: Floats
     nodes: Integers
     node_s: Floats
-    links: Floats
+    latency_s: Floats
+    free_s: Floats
     receives: Integers
     reduces: Integers
     reduce_s: Floats
@@ -84,15 +85,17 @@ class RunArrays(NamedTuple):
 
 
 @njit(**KERNEL)
-def run_actions(run: Any, is_rendezvous: bool, overlaps_reduce: bool) -> None:
-    """Runs all lists of a `RunArrays`.
+def run_actions(run: Any, step_s: Any, is_rendezvous: bool, overlaps_reduce: bool) -> None:
+    """Runs all lists of a `RunArrays`, each of which begins after its device's `step_s`.
 
     Events: a device is done with its action (its index), follows its list (D + its index), or the
     first pass of a node ends (`2 D + change * N + node`; void when the node has changed since).
     """
     actions, action_s, devices, device_s, nodes, node_s = run[:6]
-    links, receives, reduces, reduce_s, heap = run[6:]
+    latency_s, free_s, receives, reduces, reduce_s, heap = run[6:]
     num_devices, num_nodes = len(devices), len(nodes)
+    for device in range(num_devices):
+        push_event(heap, step_s[device], num_devices + device)
     while heap[0, SIZE] > 0:
         now = heap[1, TIME]
         code = pop_event(heap)
@@ -122,7 +125,7 @@ def run_actions(run: Any, is_rendezvous: bool, overlaps_reduce: bool) -> None:
                     if is_rendezvous and row <= devices[device, RECEIVES_TO]:
                         send = actions[receives[row - 1], PARTNER]
                         if action_s[send, KNOWN] != UNKNOWN:
-                            _leave(actions, action_s, devices, links, heap, send, now)
+                            _leave(actions, action_s, devices, latency_s, free_s, heap, send, now)
                 continue
             action_s[at, START] = now
             if kind <= RECEIVE_BACKWARD:
@@ -139,7 +142,7 @@ def run_actions(run: Any, is_rendezvous: bool, overlaps_reduce: bool) -> None:
                 peer = actions[at, PEER]
                 ahead = devices[peer, RECEIVED] + devices[peer, POSTED_AHEAD]
                 if not is_rendezvous or actions[actions[at, PARTNER], ORDER] < ahead:
-                    _leave(actions, action_s, devices, links, heap, at, now)
+                    _leave(actions, action_s, devices, latency_s, free_s, heap, at, now)
             elif kind == REDUCE and overlaps_reduce:
                 devices[device, REDUCES_LEFT] += 1
                 devices[device, AT] = at + 1
@@ -173,16 +176,17 @@ def run_actions(run: Any, is_rendezvous: bool, overlaps_reduce: bool) -> None:
 
 @njit(**HELPER)
 def _leave(
-    actions: Any, action_s: Any, devices: Any, links: Any, heap: Any, send: int, now: float
-) -> None:
+    actions: Any, action_s: Any, devices: Any, latency_s: Any, free_s: Any, heap: Any, send: int,
+    now: float,
+) -> None:  # fmt: skip
     """A message leaves as soon as its link is free."""
     receive, to = actions[send, PARTNER], actions[send, PEER]
     source = actions[receive, PEER]
-    start_s = links[source, to, FREE]
+    start_s = free_s[source, to]
     if start_s < now:
         start_s = now
-    links[source, to, FREE] = start_s + action_s[send, WORK]
-    arrival_s = links[source, to, FREE] + links[source, to, LATENCY]
+    free_s[source, to] = start_s + action_s[send, WORK]
+    arrival_s = free_s[source, to] + latency_s[source, to]
     action_s[send, START], action_s[send, END] = start_s, arrival_s
     action_s[receive, KNOWN] = arrival_s
     if devices[to, WAITING] and devices[to, AT] == receive:
@@ -231,7 +235,7 @@ def _overlap(run: Any, bucket: int, now: float) -> None:
 def _time_overlapped(run: Any, bucket: int, now: float) -> bool:
     """It begins when all gradients are complete, and on each device the one before it is done."""
     actions, action_s, devices, device_s = run[:4]
-    reduces, reduce_s, heap = run[8:]
+    reduces, reduce_s, heap = run[9:]
     num_members, begin_s = reduces[bucket, MEMBERS], 0.0
     if reduces[bucket, COME] < num_members:
         return False

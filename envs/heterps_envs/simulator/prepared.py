@@ -11,12 +11,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
+
 from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.action_lists import ActionLists
-from heterps_envs.schedule.actions import Schedule
+from heterps_envs.schedule.actions import ReduceBucket, Schedule
 from heterps_envs.schedule.build import passes_of, with_sums
 from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
+from heterps_envs.schedule.reduce_buckets import Rings, reduce_buckets, reduce_s
 from heterps_envs.simulator.messages import Messages, messages
 
 Part = TypeVar("Part")
@@ -70,7 +74,25 @@ class PreparedPlan:
     @cached_property
     def schedule(self) -> Schedule:
         """The action list of every device."""
-        return self.given or with_sums(self.problem, self.plan, self.arrays, self._passes)
+        if self.given is not None:
+            return self.given
+        buckets = self._once("buckets", self.plan.sums_overlap, self._buckets)
+        return with_sums(self.problem, self.plan, self.arrays, self._passes, buckets)
+
+    def _buckets(self) -> tuple[ReduceBucket, ...]:
+        return reduce_buckets(self.problem, self.plan, self.arrays.shape)
+
+    @property
+    def reduce_s(self) -> Floats:
+        """(K,) seconds of the all-reduce of each bucket."""
+        if self.given is not None:
+            return self._sum_seconds()
+        return self._once("reduce_s", self.plan.sums_overlap, self._sum_seconds)
+
+    def _sum_seconds(self) -> Floats:
+        rings: Rings = {}
+        buckets = self.schedule.buckets
+        return np.array([reduce_s(self.problem, bucket, rings) for bucket in buckets], float)
 
     @cached_property
     def _passes(self) -> ActionLists:

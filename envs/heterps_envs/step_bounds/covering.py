@@ -56,7 +56,7 @@ def least_earned(n: Any, shares: Any, worth: Any, iterations: int, cover: Any) -
         if value < least:
             least = value
             best[:] = now / total
-        if least < 1.0:
+        if least < 1.0 - 1e-9:
             break
         cover[:] = 0.0
         for kind in range(len(n.num_devices)):

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-
-import numpy as np
+from collections.abc import Callable, Iterable
 
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
-from heterps_envs.step_bounds.covering import least_earned
-from heterps_envs.step_bounds.needs import Needs, needs_of
-from heterps_envs.step_bounds.shares import most_shares
+from heterps_envs.step_bounds.needs import needs_of
+from heterps_envs.step_bounds.question import Question
+from heterps_envs.step_bounds.ranges import units_of
 
 # The bound is found to this share of itself.
 PRECISION = 1e-3
-# Of the search for worths, for each number of seconds that is tried.
-ITERATIONS = 100
+# Where layers stay on nodes: that is dear.
+ZONE_PRECISION = 4e-3
+# How much more is tried first there: mostly it is not proven, and that ends it.
+FIRST_STEP = 1e-2
 # Nothing is planned for longer steps.
 MOST_S = 1e12
 # A simulated step is a sum with rounding errors.
@@ -67,30 +67,34 @@ def least_executable_s(problem: Problem, most_s: float = math.inf) -> float:
     if problem.job.schedule == "interleaved":
         return 0.0
     known = problem.derived.get(least_executable_s)
-    needs = known if isinstance(known, Needs) else needs_of(problem)
-    problem.derived[least_executable_s] = needs
-    return _least(needs, most_s)
+    if not isinstance(known, Question):
+        known = Question(needs_of(problem), units_of(problem))
+        problem.derived[least_executable_s] = known
+    return _least(known, most_s)
 
 
-def _least(needs: Needs, most_s: float) -> float:
+def _least(question: Question, most_s: float) -> float:
     """The largest number of seconds that is proven too few."""
-    num_layers, num_groups = len(needs.in_s), len(needs.class_of)
-    shares = np.zeros((num_groups, num_layers, num_layers))
-    worth, cover = np.full(num_layers, 1 / num_layers), np.zeros(num_layers)
-
-    def is_too_few(step_s: float) -> bool:
-        most_shares(needs, step_s, shares)
-        return least_earned(needs, shares, worth, ITERATIONS, cover) < 1
-
-    if math.isfinite(most_s) and is_too_few(most_s):
+    if math.isfinite(most_s) and question.is_too_few(most_s):
         return most_s
-    work_s = needs.total * (needs.forward_s[-1] + needs.backward_s[-1]).min()
-    low, high = 0.0, min(most_s, max(float(work_s) / float(needs.num_devices.sum()), 1e-12))
-    while high < most_s and is_too_few(high):
-        low, high = high, min(most_s, 2 * high)
-        if high > MOST_S:
-            return math.inf
-    while high - low > PRECISION * high:
+    if math.isfinite(most_s) and question.has_zones and question.is_too_few_in_zones(most_s):
+        return most_s
+    low = _raised(question.is_too_few, 0.0, min(question.shared_s, most_s), most_s, PRECISION)
+    if question.has_zones and low < most_s and low < MOST_S:
+        first = min(low * (1 + FIRST_STEP), most_s)
+        low = _raised(question.is_too_few_in_zones, low, first, most_s, ZONE_PRECISION)
+    return low if low < MOST_S else math.inf
+
+
+def _raised(
+    is_too_few: Callable[[float], bool], low: float, high: float, most_s: float, precision: float
+) -> float:
+    """Seconds that are too few: up to twice as many at a time, then between known limits."""
+    while is_too_few(high):
+        if high >= most_s or high > MOST_S:
+            return high
+        low, high = high, min(most_s, high * min(2.0, (high / low) ** 2 if low > 0 else 2.0))
+    while high - low > precision * high:
         middle = (low + high) / 2 if low == 0 else math.sqrt(low * high)
         if is_too_few(middle):
             low = middle

@@ -1,0 +1,70 @@
+"""Whether a number of seconds is too few for a step of one problem."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from heterps_envs.arrays import Floats
+from heterps_envs.step_bounds.covering import least_earned
+from heterps_envs.step_bounds.needs import Needs
+from heterps_envs.step_bounds.ranges import anywhere, ranges_of, room_for_ranges
+from heterps_envs.step_bounds.units import Units
+from heterps_envs.step_bounds.zones import least_earned_in_zones
+
+# Of the search for worths, for each number of seconds that is tried.
+ITERATIONS = 100
+ZONE_ITERATIONS = 60
+# All layers, less rounding errors of sums of shares and worths.
+ALL_DONE = 1 - 1e-9
+
+
+class Question:
+    """Asked for one number of seconds after the other; worths that proved one are tried again."""
+
+    def __init__(self, needs: Needs, units: Units | None) -> None:
+        num_layers, num_groups = len(needs.in_s[0]), len(needs.class_of)
+        self._needs, self._units = needs, units
+        self._shares = np.zeros((num_groups, num_layers, num_layers))
+        self._most = np.ones((num_layers, num_layers))
+        self._worth, self._cover = np.full(num_layers, 1 / num_layers), np.zeros(num_layers)
+        self._zone_worth = self._worth.copy()
+        self._known: dict[float, Floats] = {}
+
+    @property
+    def shared_s(self) -> float:
+        """Seconds of work, if the fastest devices shared it: where to begin."""
+        needs = self._needs
+        work_s = needs.total * float((needs.forward_s[-1] + needs.backward_s[-1]).min())
+        return max(work_s / float(needs.num_devices.sum()), 1e-12)
+
+    @property
+    def has_zones(self) -> bool:
+        """Whether it matters on which node the owners of layers are."""
+        return self._units is not None
+
+    def is_too_few(self, step_s: float) -> bool:
+        """Whether so many seconds are, wherever the owners of layers are."""
+        # Largest shares of more seconds hold of fewer, too.
+        most = min((known for known in self._known if known >= step_s), default=math.inf)
+        self._most[:] = self._known.get(most, 1.0)
+        if not anywhere(self._needs, step_s, self._shares, self._most):
+            return True
+        self._known[step_s] = self._most.copy()
+        worth = self._worth
+        earned = least_earned(self._needs, self._shares, worth, ITERATIONS, self._cover)
+        return bool(earned < ALL_DONE)
+
+    def is_too_few_in_zones(self, step_s: float) -> bool:
+        """Whether so many seconds are, where links between nodes count."""
+        if self.is_too_few(step_s):
+            return True
+        assert self._units is not None, "there are zones"
+        room = room_for_ranges(self._needs)
+        if not ranges_of(self._needs, self._units, step_s, self._shares, self._most, room):
+            return False
+        worth = self._zone_worth
+        num_classes = len(self._needs.num_devices)
+        earned = least_earned_in_zones(num_classes, self._units, room, worth, ZONE_ITERATIONS)
+        return bool(earned < ALL_DONE)
