@@ -23,7 +23,7 @@ from heterps_envs.step_bounds.executable import executable_bound
 
 
 def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) -> PlaceResult:
-    """Finds a plan and says how good it is.
+    """Finds a plan and says how good it is, but for the bound of all plans (`with_executable`).
 
     Args:
         problem: Model profile, cluster and job, and ways to carry out stages that the planner may
@@ -100,11 +100,10 @@ def _finished(
     if bound.status == "unknown" and problem.strategy.is_plain:
         bound = bound_for(problem, plan)
     plan = plan.changed(predicted_step_time_s=shown.step_time_s, bound=bound)
-    result = PlaceResult(
+    return PlaceResult(
         problem, planner.name, plan, shown, bound,
         budget.evaluations_used, planning_s, planning_cpu_s, own_cost,
     )  # fmt: skip
-    return result if problem.strategy.chooses_micro_batch else with_executable(result, [problem])
 
 
 def with_executable(result: PlaceResult, asked: Iterable[Problem]) -> PlaceResult:

@@ -34,6 +34,8 @@ LEAST_PART = 1 / 2
 # plans; the rest is for the best of these: so many at most, that cost so many times what the best
 # costs at most.
 QUICK_PART, QUICK_SIZE_PART, FIRST_PART, MOST_IMPROVED, NEAR_BEST = 1 / 5, 1 / 4, 3 / 5, 2, 1.1
+# First plans are sought of sizes whose quick ones cost so many times what the best costs at most.
+NEAR_QUICK = 1.2
 # Why a size of micro-batches is not the one.
 BOUND_IS_ABOVE = "no placement that fits by the planners' rule is below the bound"
 IS_HOPELESS = "simple placements cost too much for any search to make up"
@@ -78,8 +80,11 @@ def place(
         if not is_left_open(problem.strategy):
             warn_of_own_way(chosen)
         problem = problem.plain
-    way = _over_sizes if problem.strategy.chooses_micro_batch else place_one_size
-    return way(problem, chosen, budget or Budget())
+    budget = budget or Budget()
+    if problem.strategy.chooses_micro_batch:
+        return _over_sizes(problem, chosen, budget)
+    result = place_one_size(problem, chosen, budget)
+    return with_executable(result, [result.problem])
 
 
 def chooses_options(planner: Planner | System) -> bool:
@@ -161,7 +166,8 @@ def _each_size(
         outlook, size = outlooks[index], asked[index].job.micro_batch_size
         entry = TriedSize(size, outlook.bound, outlook.promised)
         known = min(map(_cost, filter(_can_run, answers.values())), default=math.inf)
-        if answers and (outlook.loses_to(known) or budget.is_exhausted):
+        is_behind = quick is not None and outlook.promised > NEAR_QUICK * known
+        if answers and (outlook.loses_to(known) or is_behind or budget.is_exhausted):
             tried.append(entry._replace(why=outlook.why(known) or NO_BUDGET))
             continue
         own = budget.share(max(1 / (len(asked) - number), LEAST_PART))

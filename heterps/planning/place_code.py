@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heterps.planning.one_size import place_one_size
+from heterps.planning.one_size import place_one_size, with_executable
 from heterps.planning.place_result import PlaceResult
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
@@ -31,7 +31,8 @@ def place_code(problem: Problem, code: ArrayLike, *, name: str = "code") -> Plac
         InfeasibleError: Memory or the throughput floor is not kept.
     """
     placement = _checked(problem, code)
-    return place_one_size(problem.plain, _Known(name, problem, placement), Budget())
+    result = place_one_size(problem.plain, _Known(name, problem, placement), Budget())
+    return with_executable(result, [result.problem])
 
 
 class _Known:

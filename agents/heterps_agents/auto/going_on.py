@@ -47,7 +47,10 @@ class GoingOn:
         """
         best = self._round(problem, plan, budget, 0)
         if not (self._chains_only or budget.is_exhausted):
-            found = slower_plan(problem, budget, self.seed)
+            with part_of(budget, 1.0) as own:
+                if problem.job.objective == "throughput":
+                    own.known_cost = simulated_step_time_s(problem, best)
+                found = slower_plan(problem, own, self.seed)
             best = best if found is None else _better(problem, best, found)
         for number in count(1):
             if budget.is_exhausted:
@@ -60,7 +63,9 @@ class GoingOn:
     def _round(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The plan, or a better one, by each way in turn."""
         best = self._near(problem, best, budget, number)
-        best = self._with_lanes(problem, best, budget)
+        before: Plan | None = None
+        while before is not best:
+            before, best = best, self._with_lanes(problem, best, budget)
         return self._searched(problem, best, budget, number)
 
     def _with_lanes(self, problem: Problem, best: Plan, budget: Budget) -> Plan:

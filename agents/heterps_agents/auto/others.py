@@ -43,16 +43,20 @@ def quick_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:
         seed: Of those that draw random numbers.
     """
     names = QUICK + (FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ())
-    with part_of(budget, PART) as own:
-        even = best_uniform(problem, own, seed, below=budget.known_cost)
-    best = None if even is None else better(problem, None, even.plan)
-    return _best_of(names, problem, budget, seed, best)
+    return _best_of(names, problem, budget, seed, _even_plan(problem, budget, seed))
 
 
 def slower_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:
     """The same of those that take longer, of fewer where there are many devices."""
     names = SLOWER if len(problem.cluster.devices) <= VERY_FEW_DEVICES else SLOWER[-1:]
-    return _best_of(names, problem, budget, seed, None)
+    return _best_of(names, problem, budget, seed, _even_plan(problem, budget, seed))
+
+
+def _even_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:
+    """The best even plan below the cost that is known."""
+    with part_of(budget, PART) as own:
+        even = best_uniform(problem, own, seed, below=budget.known_cost)
+    return None if even is None else better(problem, None, even.plan)
 
 
 def _best_of(
