@@ -6,7 +6,8 @@
 CPU milliseconds of one thread for a placement, everything compiled before. The placements of a
 problem are simple ones and small moves from these, as planners simulate them: `whole` is what
 `SimulatedCosts.add` takes for each that it has not seen, plan and more in flight included. The
-other lines are its parts, and what is asked of few: memory, and where gradient sums are.
+other lines are its parts, a simulation of the same plan with gradient sums elsewhere, and what is
+asked of few: memory, and where gradient sums are.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ from heterps_envs.schedule.reduce_buckets import reduce_buckets
 from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.notes import can_run
 from heterps_envs.simulator.prepared import PreparedPlan
-from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
+from heterps_envs.simulator.simulate import (
+    is_feasible,
+    prepared_step_time_s,
+    simulated_step_time_s,
+)
 
 # Placements of a problem; the parts are those of all of them, one after the other.
 NUM_CODES = 12
@@ -160,10 +165,17 @@ def parts(case: Case, plans: list[Plan]) -> dict[str, Callable[[], object]]:
         # What a document has found out about itself is not known of a new plan.
         return lambda: [one(problem, plan.changed_unchecked()) for plan in plans]
 
+    known = [PreparedPlan(problem, plan) for plan in plans]
+
+    def again() -> None:
+        for prepared in known:
+            prepared_step_time_s(prepared.changed(overlaps_reduce=False))
+
     return {
         "whole": whole,
         "decode and bind": bind_all,
         "step time": each(simulated_step_time_s),
+        "again, other sums": again,
         "of it plan arrays": each(plan_arrays),
         "of it buckets": each(reduce_buckets),
         "of it schedule": each(lambda p, plan: PreparedPlan(p, plan).schedule),

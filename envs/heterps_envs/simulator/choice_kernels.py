@@ -39,36 +39,49 @@ def choose(
     """
     used = np.zeros(len(fleet.node), np.int64)
     spent, other = used.copy(), used.copy()
-    total_s, row, before = 0.0, 0, np.empty(0, np.int64)
+    total_s, row, before, anywhere = 0.0, 0, np.empty(0, np.int64), -1
     for index in range(len(stages)):
         replicas, degree = stages[index, REPLICAS], stages[index, DEGREE]
         mine, trial = np.zeros((replicas, degree), np.int64), np.zeros((replicas, degree), np.int64)
-        spent[:] = used
-        start = first_node if index == 0 else -1
-        best_s = _place(fleet, stages, traffic, index, spent, before, start, False, mine)
+        nodes = np.full(1, first_node if index == 0 else anywhere)
         if index > 0 and tries_nodes and replicas > 1:
-            for node in _roomy_nodes(fleet, stages, index, used, before):
-                other[:] = used
-                seconds = _place(fleet, stages, traffic, index, other, before, node, True, trial)
-                if seconds < best_s or (np.isnan(best_s) and not np.isnan(seconds)):
-                    best_s = seconds
-                    mine[:] = trial
-                    spent[:] = other
+            nodes = _roomy_nodes(fleet, stages, index, used, before)
+        best_s = np.nan
+        for number in range(len(nodes)):
+            _copy(used, other)
+            is_only = number > 0
+            seconds = _place(
+                fleet, stages, traffic, index, other, before, nodes[number], is_only, trial
+            )
+            if seconds < best_s or (np.isnan(best_s) and not np.isnan(seconds)):
+                best_s = seconds
+                _copy(other, spent)
+                _copy(trial.ravel(), mine.ravel())
         if np.isnan(best_s):
             return np.nan
         total_s += best_s
-        used[:] = spent
-        chosen[row : row + replicas, :degree] = mine
+        _copy(spent, used)
+        before = np.empty(replicas, np.int64)
+        for replica in range(replicas):
+            before[replica] = mine[replica, 0]
+            for rank in range(degree):
+                chosen[row + replica, rank] = mine[replica, rank]
         row += replicas
-        before = mine[:, 0].copy()
     return total_s
 
 
 @njit(**HELPER)
-def _roomy_nodes(fleet: Any, stages: Any, index: int, used: Any, before: Any) -> Any:
-    """Nodes that hold all replicas of a stage; of equally full equal ones one is as good.
+def _copy(values: Any, into: Any) -> None:
+    """Assignments to slices take a compiler ten times as long."""
+    for index in range(len(values)):
+        into[index] = values[index]
 
-    But for those of the stage in front.
+
+@njit(**HELPER)
+def _roomy_nodes(fleet: Any, stages: Any, index: int, used: Any, before: Any) -> Any:
+    """-1 for anywhere, then nodes that hold all replicas of a stage.
+
+    Of equally full ones that equal each other one is as good, but for those of the stage in front.
     """
     kind, wanted = stages[index, CLASS], stages[index, REPLICAS] * stages[index, DEGREE]
     keys, count = np.zeros((MAX_STARTS, 4), np.int64), 0
@@ -81,16 +94,19 @@ def _roomy_nodes(fleet: Any, stages: Any, index: int, used: Any, before: Any) ->
             keys[count, 0], keys[count, 1] = fleet.like[node], free
             keys[count, 2], keys[count, 3] = near, node
             count += 1
-    found, size = np.empty(count, np.int64), 0
+    found, size = np.full(count + 1, -1), 1
     for place in range(count):
         first, is_last = place, True
         for another in range(count):
-            if (keys[another, :3] == keys[place, :3]).all():
+            is_alike = True
+            for column in range(3):
+                is_alike = is_alike and keys[another, column] == keys[place, column]
+            if is_alike:
                 first, is_last = min(first, another), is_last and another <= place
         if is_last:
             found[size] = keys[first, 3]
             size += 1
-    return found[:size]
+    return found[:size].copy()
 
 
 @njit(**HELPER)
@@ -104,7 +120,9 @@ def _place(
     """
     kind, replicas, degree = stages[index, CLASS], stages[index, REPLICAS], stages[index, DEGREE]
     begin, stop = fleet.slots_from[kind], fleet.slots_from[kind + 1]
-    has_groups = (stages[:, DEGREE] > 1).any()
+    has_groups = False
+    for row in range(len(stages)):
+        has_groups = has_groups or stages[row, DEGREE] > 1
     in_turn = gcd(len(before), replicas)
     near, beside = np.zeros(len(fleet.like), np.int64), np.zeros(len(fleet.like), np.int64)
     known, known_s = np.zeros((stop - begin, 3), np.int64), np.zeros(stop - begin)
@@ -115,14 +133,14 @@ def _place(
         for device in peers:
             near[fleet.node_of[device]] += 1
         groups = _in_order(fleet, peers, near)
-        fits = np.ones(1, np.bool_)
+        fits = np.ones(1, np.int64)
         if has_groups:
             fits = _leaves_room(fleet, stages, index, used, replica)
         best, best_s, best_free, num_known = -1, 0.0, 0, 0
         for slot in range(begin, stop):
             free = fleet.devices_from[slot + 1] - fleet.devices_from[slot] - used[slot]
             own = fleet.node[slot]
-            if free == 0 or (has_groups and not fits[free]):
+            if free == 0 or (has_groups and fits[free] == 0):
                 continue
             if node >= 0 and own != node and (is_only or replica == 0):
                 continue
@@ -160,11 +178,11 @@ def _place(
 def _in_order(fleet: Any, devices: Any, count: Any) -> Any:
     """The nodes of some devices, in the order of the first of each."""
     found, size = np.empty(len(devices), np.int64), 0
-    is_new = count > 0
+    seen = np.zeros(len(count), np.int64)
     for device in devices:
         node = fleet.node_of[device]
-        if is_new[node]:
-            is_new[node] = False
+        if seen[node] == 0:
+            seen[node] = 1
             found[size] = node
             size += 1
     return found[:size]
@@ -207,37 +225,45 @@ def _leaves_room(fleet: Any, stages: Any, index: int, used: Any, replica: int) -
     That is for the stage's groups after this one, and for those of later stages of the class. The
     largest first, wherever there is room: exact where each degree divides the larger ones.
     """
-    kind, replicas, degree = stages[index, CLASS], stages[index, REPLICAS], stages[index, DEGREE]
+    kind, degree, largest, most = stages[index, CLASS], stages[index, DEGREE], 1, 0
+    for row in range(len(stages)):
+        largest = max(largest, stages[row, DEGREE])
+    wanted = np.zeros(largest + 1, np.int64)  # groups still to come, by degree
+    wanted[degree] = stages[index, REPLICAS] - replica - 1
+    for row in range(index + 1, len(stages)):
+        if stages[row, CLASS] == kind:
+            wanted[stages[row, DEGREE]] += stages[row, REPLICAS]
     begin, stop = fleet.slots_from[kind], fleet.slots_from[kind + 1]
-    free = np.diff(fleet.devices_from)[begin:stop] - used[begin:stop]
-    degrees = np.repeat(degree, replicas - replica - 1)
-    for later in range(index + 1, len(stages)):
-        if stages[later, CLASS] == kind:
-            more = np.repeat(stages[later, DEGREE], stages[later, REPLICAS])
-            degrees = np.concatenate((degrees, more))
-    degrees = np.sort(degrees)[::-1]
-    found = np.zeros(free.max() + 1, np.bool_)
-    for count in range(degree, len(found)):
-        place = 0
-        while place < len(free) and free[place] != count:
-            place += 1
-        if place < len(free):
-            room = free.copy()
-            room[place] -= degree
-            found[count] = _fit(np.sort(room)[::-1], degrees)
+    for slot in range(begin, stop):
+        most = max(most, fleet.devices_from[slot + 1] - fleet.devices_from[slot] - used[slot])
+    nodes = np.zeros(most + 1, np.int64)  # by the number of free devices
+    for slot in range(begin, stop):
+        nodes[fleet.devices_from[slot + 1] - fleet.devices_from[slot] - used[slot]] += 1
+    found, room = np.zeros(most + 1, np.int64), np.zeros(stop - begin, np.int64)
+    for count in range(degree, most + 1):
+        if nodes[count] > 0:
+            nodes[count] -= 1
+            nodes[count - degree] += 1
+            found[count] = _fit(nodes, wanted, room)
+            nodes[count] += 1
+            nodes[count - degree] -= 1
     return found
 
 
 @njit(**HELPER)
-def _fit(room: Any, degrees: Any) -> bool:
-    """Whether nodes with some free devices, most first, have room for groups, largest first."""
-    place = 0
-    for number in range(len(degrees)):
-        if number == 0 or degrees[number] != degrees[number - 1]:
-            place = 0
-        while place < len(room) and room[place] < degrees[number]:
-            place += 1
-        if place == len(room):
-            return False
-        room[place] -= degrees[number]
-    return True
+def _fit(nodes: Any, wanted: Any, room: Any) -> int:
+    """Whether nodes have room for groups, most free devices first, largest groups first."""
+    size = 0
+    for free in range(len(nodes) - 1, -1, -1):
+        for _ in range(nodes[free]):
+            room[size] = free
+            size += 1
+    for degree in range(len(wanted) - 1, 0, -1):
+        place = 0
+        for _ in range(wanted[degree]):
+            while place < size and room[place] < degree:
+                place += 1
+            if place == size:
+                return 0
+            room[place] -= degree
+    return 1

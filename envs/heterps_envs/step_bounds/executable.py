@@ -11,9 +11,12 @@ from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.needs import needs_of
 from heterps_envs.step_bounds.question import Question
 from heterps_envs.step_bounds.ranges import units_of
+from heterps_envs.step_bounds.single import least_single_s
 
 # The bound is found to this share of itself.
 PRECISION = 1e-3
+# As far as it is looked for where sizes of micro-batches are put in order.
+ROUGH_PRECISION = 5e-2
 # Where layers stay on nodes: that is dear.
 ZONE_PRECISION = 4e-3
 # How much more is tried first there: mostly it is not proven, and that ends it.
@@ -40,7 +43,8 @@ def executable_bound(problems: Iterable[Problem], plan: Plan, step_time_s: float
     if not is_asked or not is_alone or not all(keeps_to(plan, each.strategy) for each in asked):
         return Bound()
     least_s = step_time_s * (1 - ROUNDING)
-    for problem in asked:
+    # What is proven of the size with the least is soon seen of the others.
+    for problem in sorted(asked, key=lambda each: _rough_s(each, step_time_s)):
         least_s = min(least_s, least_executable_s(problem, least_s))
     if least_s <= 0:
         return Bound()
@@ -66,20 +70,46 @@ def least_executable_s(problem: Problem, most_s: float = math.inf) -> float:
     """
     if problem.job.schedule == "interleaved":
         return 0.0
-    known = problem.derived.get(least_executable_s)
+    least_s = 0.0
+    if problem.job.num_micro_batches == 1 and problem.job.schedule != "zero-bubble":
+        least_s = _single_s(problem)
+    if least_s >= most_s:
+        return most_s
+    return _least(_question(problem), least_s, most_s)
+
+
+def _question(problem: Problem) -> Question:
+    known = problem.derived.get(_question)
     if not isinstance(known, Question):
-        known = Question(needs_of(problem), units_of(problem))
-        problem.derived[least_executable_s] = known
-    return _least(known, most_s)
+        problem.derived[_question] = known = Question(needs_of(problem), units_of(problem))
+    return known
 
 
-def _least(question: Question, most_s: float) -> float:
-    """The largest number of seconds that is proven too few."""
+def _rough_s(problem: Problem, most_s: float) -> float:
+    """Near the least, and quickly found."""
+    if problem.job.schedule == "interleaved":
+        return 0.0
+    question = _question(problem)
+    first = min(question.shared_s, most_s)
+    return _raised(question.is_too_few, 0.0, first, most_s, ROUGH_PRECISION)
+
+
+def _single_s(problem: Problem) -> float:
+    known = problem.derived.get(_single_s)
+    if not isinstance(known, float):
+        known = least_single_s(problem, needs_of(problem)) * (1 - ROUNDING / 2)
+        problem.derived[_single_s] = known
+    return known
+
+
+def _least(question: Question, least_s: float, most_s: float) -> float:
+    """The largest number of seconds that is proven too few, where some are known to be."""
     if math.isfinite(most_s) and question.is_too_few(most_s):
         return most_s
     if math.isfinite(most_s) and question.has_zones and question.is_too_few_in_zones(most_s):
         return most_s
-    low = _raised(question.is_too_few, 0.0, min(question.shared_s, most_s), most_s, PRECISION)
+    first = min(max(least_s * (1 + FIRST_STEP), question.shared_s), most_s)
+    low = _raised(question.is_too_few, least_s, first, most_s, PRECISION)
     if question.has_zones and low < most_s and low < MOST_S:
         first = min(low * (1 + FIRST_STEP), most_s)
         low = _raised(question.is_too_few_in_zones, low, first, most_s, ZONE_PRECISION)

@@ -38,15 +38,24 @@ class NearLinks(NamedTuple):
     def of(cls, problem: Problem) -> NearLinks:
         """The links of a problem's classes."""
         latency_s, s_per_byte = np.stack([_to_any(problem), _across(problem)], axis=1)
-        hosts = [node.host for node in problem.cluster.nodes]
-        host_s = max(host.send_s for host in hosts) + max(host.receive_s for host in hosts)
         sizes = Counter(device.node for device in problem.cluster.devices)
         size = [max(sizes[device.node] for device in e.devices) for e in problem.classes]
         if len(sizes) > MOST_NODES:
             size = [len(problem.cluster.devices)] * len(size)
-        return cls(
-            np.maximum(latency_s - host_s, 0.0), s_per_byte, latency_s, np.array(size, np.int64)
-        )
+        sent_s = np.maximum(latency_s - _host_s(problem), 0.0)
+        return cls(sent_s, s_per_byte, latency_s, np.array(size, np.int64))
+
+
+def class_messages(problem: Problem) -> tuple[Floats, Floats]:
+    """(T, T) the least latency, less what hosts take, and seconds per byte between two classes."""
+    fastest = problem.links.of_classes(problem.classes, problem.nodes_apart, is_fastest=True)
+    latency_s, s_per_byte = (np.minimum(link, link.T) for link in fastest)
+    return np.maximum(latency_s - _host_s(problem), 0.0), s_per_byte
+
+
+def _host_s(problem: Problem) -> float:
+    hosts = [node.host for node in problem.cluster.nodes]
+    return max(host.send_s for host in hosts) + max(host.receive_s for host in hosts)
 
 
 def _to_any(problem: Problem) -> Floats:

@@ -11,11 +11,14 @@ from heterps_envs.step_bounds.covering import least_earned
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.ranges import anywhere, ranges_of, room_for_ranges
 from heterps_envs.step_bounds.units import Units
+from heterps_envs.step_bounds.whole_devices import is_out_of_reach
 from heterps_envs.step_bounds.zones import least_earned_in_zones
 
 # Of the search for worths, for each number of seconds that is tried.
 ITERATIONS = 100
 ZONE_ITERATIONS = 60
+# Of so many a search looks at whole ones, in as many steps.
+FEW_DEVICES, MOST_STEPS = 8, 20_000
 # All layers, less rounding errors of sums of shares and worths.
 ALL_DONE = 1 - 1e-9
 
@@ -54,7 +57,9 @@ class Question:
         self._known[step_s] = self._most.copy()
         worth = self._worth
         earned = least_earned(self._needs, self._shares, worth, ITERATIONS, self._cover)
-        return bool(earned < ALL_DONE)
+        if earned < ALL_DONE or self._needs.num_devices.sum() > FEW_DEVICES:
+            return bool(earned < ALL_DONE)
+        return bool(is_out_of_reach(self._needs, self._shares, worth, MOST_STEPS))
 
     def is_too_few_in_zones(self, step_s: float) -> bool:
         """Whether so many seconds are, where links between nodes count."""

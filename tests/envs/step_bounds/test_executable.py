@@ -93,3 +93,22 @@ def test_nothing_fits_is_infinite_and_interleaved_stages_have_no_bound() -> None
     assert least_executable_s(full) == float("inf")
     loop = chain_problem([1.0], [1.0], schedule="interleaved")
     assert least_executable_s(loop) == 0.0
+
+
+def test_one_micro_batch_takes_a_chain_of_stages() -> None:
+    """No layer leaves the fast device: a message there and back takes longer than it saves."""
+    problem = chain_problem(
+        [1.0, 2.0], [3.0, 4.0], num_micro_batches=1, optimizer_s=[0.5, 0.5], counts=(1, 1),
+        speeds=(1.0, 2.0),
+    )  # fmt: skip
+    assert least_executable_s(problem) == pytest.approx(11.0, rel=1e-8)
+    tight = chain_problem(
+        [1.0, 2.0], [3.0, 4.0], num_micro_batches=1, optimizer_s=[0.5, 0.7], counts=(1, 1),
+        speeds=(1.0, 2.0), parameters=[10, 10], memory_bytes=[100, 100],
+    )  # fmt: skip
+    plans = [
+        plan_of(tight, {"a": (0, 0, front), "b": (1, 1, back)}, {("a", "b"): range(1)})
+        for front, back in (("d0", "d1"), ("d1", "d0"))
+    ]
+    least_s = min(feasible_step_time_s(tight, plan) for plan in plans)
+    assert least_executable_s(tight) == pytest.approx(least_s, rel=1e-6)
