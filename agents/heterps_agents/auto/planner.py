@@ -23,29 +23,6 @@ from heterps_envs.problem import Problem
 QUICK_PART, FIRST_PART = 1 / 5, 1 / 2
 
 
-class HurriedPlanner:
-    """The planner `ppo`, under another name.
-
-    Args:
-        name: That plans carry.
-        seed: The same.
-        effort: How hard it tries.
-    """
-
-    chooses_options, hands_over_finds = True, True
-
-    def __init__(self, name: str, seed: int, effort: str) -> None:
-        self.name, self._policy = name, PolicyPlanner(seed, effort=effort)
-
-    def plan(self, problem: Problem, budget: Budget) -> Plan:
-        """The best plan of the policy's beams.
-
-        Raises:
-            InfeasibleError: None was found.
-        """
-        return self._policy.plan(problem, budget).changed(planner=self.name)
-
-
 @register("auto")
 class AutoPlanner:
     """The planner of choice.
@@ -113,7 +90,9 @@ class AutoPlanner:
     def hurried(self) -> Planner:
         """Who answers first where time is limited: the policy, which needs least of it."""
         if DEFAULT_POLICY in shipped("policies"):
-            return HurriedPlanner(self.name, self.seed, self.effort)
+            planner = PolicyPlanner(self.seed, effort=self.effort)
+            planner.name = self.name
+            return planner
         return AutoPlanner(self.seed, self.effort, is_patient=False)
 
     def quick_plan(self, problem: Problem, budget: Budget) -> Plan | None:

@@ -128,3 +128,15 @@ def test_the_policy_moves_plans_without_options_too_where_they_may_be_better() -
     step_time_s = place(problem, planner).estimate.step_time_s
     assert step_time_s <= simulated_step_time_s(problem, plan)
     assert planner._without_options(problem.plain, Budget(), step_time_s / 100) == []
+
+
+@pytest.mark.slow
+def test_a_limit_in_time_is_for_all_sizes_and_the_best_is_improved() -> None:
+    problem = load_problem("gpt2", "a100-v100", global_batch_size=16, strategy=OPEN)
+    budget = Budget(cpu_seconds=4)
+    result = place(problem, "auto", budget=budget)
+    assert budget.is_exhausted
+    assert result.plan.planner == "auto"
+    found = [entry.found for entry in result.tried_sizes if entry.found is not None]
+    assert min(found) == pytest.approx(result.estimate.step_time_s)
+    assert all(not entry.why for entry in result.tried_sizes if entry.found is not None)

@@ -1,0 +1,73 @@
+"""What `auto` makes of the answers of other planners."""
+
+from __future__ import annotations
+
+import pytest
+
+from heterps.planning.problems import load_problem
+from heterps.planning.strategies import OPEN
+from heterps_agents.auto import others
+from heterps_agents.auto.others import better, quick_plan, slower_plan
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import planner_named
+from heterps_agents.search.uniform import best_uniform
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return load_problem(
+        "gpt2", "a100-v100", global_batch_size=16, strategy=OPEN.changed(chooses_micro_batch=False)
+    )
+
+
+def test_the_quick_plan_is_as_good_as_the_best_of_those_that_were_asked(problem: Problem) -> None:
+    found = quick_plan(problem, Budget(), 0)
+    assert found is not None
+    assert is_feasible(problem, found)
+    even = best_uniform(problem, Budget())
+    composed = planner_named("tangram").plan(problem, Budget())
+    assert even is not None
+    least_s = min(even.cost, simulated_step_time_s(problem, composed))
+    assert simulated_step_time_s(problem, found) <= least_s * (1 + 1e-9)
+
+
+def test_a_planner_that_refuses_or_fails_keeps_no_other_from_answering(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing:
+        name = "refusing"
+
+        def plan(self, problem: Problem, budget: Budget) -> Plan:
+            raise HeterpsError("needs something else")
+
+    monkeypatch.setattr(others, "planner_named", lambda name, seed: Refusing())
+    found = quick_plan(problem, Budget(), 0)
+    even = best_uniform(problem, Budget())
+    assert found is not None
+    assert even is not None
+    assert simulated_step_time_s(problem, found) <= even.cost * (1 + 1e-9)
+
+
+def test_plans_that_the_strategy_forbids_are_no_answers(problem: Problem) -> None:
+    even = best_uniform(problem, Budget())
+    assert even is not None
+    stage = even.plan.stages[0]
+    again = stage.changed(recompute_layers=tuple(stage.layers))
+    other = even.plan.changed(stages=(again, *even.plan.stages[1:]))
+    assert better(problem.plain, even.plan, other) is even.plan
+    assert better(problem.plain, None, other) is None
+
+
+def test_nobody_is_asked_once_the_budget_is_spent(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(others, "planner_named", lambda name, seed: asked.append(name))
+    budget = Budget(evaluations=1)
+    budget.spend()
+    slower_plan(problem, budget, 0)
+    assert not asked

@@ -1,0 +1,72 @@
+"""`auto` with a limit in time: all of it is used, and no plan is worse for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from heterps.planning.place import place
+from heterps.planning.problems import load_problem
+from heterps.planning.strategies import OPEN
+from heterps_agents.auto.going_on import GoingOn
+from heterps_agents.auto.planner import AutoPlanner
+from heterps_agents.interface.planner import Budget, PatientPlanner
+from heterps_agents.interface.registry import planner_named
+from heterps_agents.search.uniform import best_uniform
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
+
+ALL = OPEN.changed(chooses_micro_batch=False)
+
+
+def test_auto_is_a_planner_that_can_be_patient() -> None:
+    planner = planner_named("auto")
+    assert isinstance(planner, PatientPlanner)
+    assert planner.is_patient
+    assert planner.hurried.name == "auto"
+
+
+@pytest.mark.slow
+def test_going_on_from_a_poor_plan_finds_a_better_one() -> None:
+    problem = load_problem("gpt2", "a100-v100", global_batch_size=16, strategy=ALL)
+    poor = planner_named("even").plan(problem.plain, Budget())
+    budget = Budget(cpu_seconds=3)
+    found = GoingOn("auto", 0, "normal", chains_only=False).improved(problem, poor, budget)
+    assert budget.is_exhausted
+    assert is_feasible(problem, found)
+    assert simulated_step_time_s(problem, found) < simulated_step_time_s(problem, poor)
+    assert found.planner == "auto"
+    assert found.predicted_step_time_s is not None
+
+
+def test_going_on_without_any_time_returns_what_it_was_given() -> None:
+    problem = load_problem("gpt2", "a100-v100", global_batch_size=16, strategy=ALL)
+    even = best_uniform(problem, Budget())
+    assert even is not None
+    budget = Budget(cpu_seconds=1e-9)
+    found = GoingOn("auto", 0, "normal", chains_only=False).improved(problem, even.plan, budget)
+    assert found.stages == even.plan.stages
+
+
+@pytest.mark.slow
+def test_with_a_limit_in_time_no_quick_planner_is_ahead() -> None:
+    problem = load_problem("gpt2", "a100-v100-t4", global_batch_size=32, strategy=OPEN)
+    found = place(problem, "auto", budget=Budget(cpu_seconds=4)).estimate.step_time_s
+    for name in ("uniform-3d", "tangram", "whale"):
+        other = place(problem, name, budget=Budget(cpu_seconds=4)).estimate.step_time_s
+        assert found <= other * (1 + 1e-9), name
+
+
+@pytest.mark.slow
+def test_what_fits_nowhere_is_said_with_a_limit_in_time_too() -> None:
+    problem = load_problem("llama-70b", "a100-v100", global_batch_size=16)
+    with pytest.raises(InfeasibleError, match="auto: "):
+        AutoPlanner().plan(problem, Budget(cpu_seconds=1))
+
+
+def test_the_price_is_minimised_within_a_limit_in_time() -> None:
+    problem = load_problem("gpt2", "a100-v100", global_batch_size=16, objective="price")
+    cheap = place(problem, "auto", budget=Budget(cpu_seconds=1.5))
+    usual: Problem = problem
+    least = place(usual, "greedy").estimate.price_usd_per_million_samples
+    assert cheap.estimate.price_usd_per_million_samples <= least * 1.005
