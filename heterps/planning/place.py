@@ -33,7 +33,7 @@ LEAST_PART = 1 / 2
 # Of a limit in time, for the quick plans of a patient planner; of what is left then, for its first
 # plans; the rest is for the best of these: so many at most, that cost so many times what the best
 # costs at most.
-QUICK_PART, QUICK_SIZE_PART, FIRST_PART, MOST_IMPROVED, NEAR_BEST = 1 / 5, 1 / 4, 3 / 5, 2, 1.1
+QUICK_PART, QUICK_SIZE_PART, FIRST_PART, MOST_IMPROVED, NEAR_BEST = 1 / 4, 1 / 4, 3 / 5, 2, 1.1
 # First plans are sought of sizes whose quick ones cost so many times what the best costs at most.
 NEAR_QUICK = 1.2
 # Why a size of micro-batches is not the one.
