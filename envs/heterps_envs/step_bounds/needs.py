@@ -20,6 +20,9 @@ from heterps_envs.step_bounds.near_links import NearLinks
 from heterps_envs.step_bounds.sums import Sums, prefix, sums_of
 from heterps_envs.step_bounds.ways import ways_of
 
+# Owners of a layer that sums tell apart: those of more are no shorter than those of so many.
+MOST_OWNERS = 64
+
 
 class Needs(NamedTuple):
     """L layers, O kinds of groups, T classes; prefix sums have a row more than there are layers.
@@ -118,7 +121,7 @@ def needs_of(problem: Problem) -> Needs:
         backward_s=prefix(backward_s),
         optimizer_s=prefix(optimizer_s * shared),
         overlaps=job.overlaps_reduce is not False,
-        sums=sums_of(gradient_bytes, optimizer_s, class_of, links, most, parts),
+        sums=sums_of(gradient_bytes, optimizer_s, class_of, links, min(most, MOST_OWNERS), parts),
         state_bytes=prefix(stacked("weight_bytes") + stacked("moment_bytes") * shared),
         gradient_bytes=prefix(gradient_bytes),
         kept_bytes=prefix(stacked("kept_bytes")),
