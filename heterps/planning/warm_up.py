@@ -139,8 +139,9 @@ def _answered(planner: Planner, objective: Objective) -> Iterator[tuple[Planner,
         problem = _tiny_problem(objective, 1)
     yield planner, problem
     if isinstance(planner, AutoPlanner):
-        # Bounds of sizes of micro-batches, and of ways to carry out stages.
+        # Bounds of sizes of micro-batches, of ways to carry out stages, and of nodes.
         yield planner, replace(problem, strategy=OPEN)
+        yield planner, _tiny_problem(objective, 2, is_apart=True)
         for name in _OF_AUTO:
             yield planner_named(name), problem
         yield from _answered(PolicyPlanner(), objective)
@@ -148,8 +149,14 @@ def _answered(planner: Planner, objective: Objective) -> Iterator[tuple[Planner,
         yield with_effort(planner, _LARGER_EFFORT), _tiny_problem(objective, _LARGER)
 
 
-def _tiny_problem(objective: Objective, num_kinds: int) -> Problem:
-    """Two layers for each kind of device and one more; four devices, or one of each."""
+def _tiny_problem(objective: Objective, num_kinds: int, *, is_apart: bool = False) -> Problem:
+    """Two layers for each kind of device and one more; four devices, or one of each.
+
+    Args:
+        objective: Of the job.
+        num_kinds: Of devices.
+        is_apart: Whether each kind has a node of its own.
+    """
     kinds = [f"kind{index}" for index in range(num_kinds)]
     count = 4 // num_kinds or 1
     layer = {
@@ -178,7 +185,11 @@ def _tiny_problem(objective: Objective, num_kinds: int) -> Problem:
     cluster = {
         "name": "warm-up",
         "device_types": types,
-        "nodes": [{"name": "node", "devices": devices, "link": link}],
+        "nodes": [
+            {"name": f"node{index}", "devices": each, "link": link}
+            for index, each in enumerate([[d] for d in devices] if is_apart else [devices])
+        ],
+        "inter_node_link": link if is_apart else None,
     }
     return Problem(
         ModelProfile(

@@ -96,7 +96,8 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
     processes = np.array([len(group) for group in shape.groups], np.int64)
     known, index = _hosts(problem), problem.links.index
     heads = np.array([index[group[0]] for group in shape.groups], np.int64)
-    action_s, send_s, receive_s, step_s = known.seconds[:, heads]
+    # Each in one piece: kernels are compiled for such.
+    action_s, send_s, receive_s, step_s = np.ascontiguousarray(known.seconds[:, heads])
     # Measured from end to end, a latency holds the host time of both.
     if send_s.any() or receive_s.any():
         latency_s = np.maximum(latency_s - send_s[:, None] - receive_s, 0.0)
