@@ -8,7 +8,7 @@ from itertools import count
 from heterps_agents.asymmetric.candidates import LONGER, THOROUGH, Trial, candidates
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
-from heterps_agents.auto.others import better, part_of, slower_plan
+from heterps_agents.auto.others import better, finders, part_of, plan_of_finds, slower_plan
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS
 from heterps_agents.finishing.near_plan import best_near
@@ -66,7 +66,18 @@ class GoingOn:
         before: Plan | None = None
         while before is not best:
             before, best = best, self._with_lanes(problem, best, budget)
+        best = self._with_finds(problem, best, budget, number)
         return self._searched(problem, best, budget, number)
+
+    def _with_finds(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
+        """The best of what other planners find on their way, one of them in each round."""
+        names = finders(problem)
+        if not names:
+            return best
+        with part_of(budget, SEARCH_PART) as own:
+            turn, index = divmod(number, len(names))
+            found = plan_of_finds(problem, own, self.seed + turn, names[index])
+        return best if found is None else _better(problem, best, found)
 
     def _with_lanes(self, problem: Problem, best: Plan, budget: Budget) -> Plan:
         """The best with lanes side by side; longer where it was sought before."""

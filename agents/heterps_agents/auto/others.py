@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
@@ -30,6 +31,8 @@ SLOWER = ("hap", "metis", "sailor", "ppo")
 FEW_DEVICES, VERY_FEW_DEVICES = 16, 8
 # Islands of which `tangram` composes plans: each more takes twice as long.
 COMPOSER, MOST_ISLANDS = "tangram", 5
+# Planners whose finds count, with so many evaluations, and devices up to which they are asked.
+FINDERS, FINDER_EVALUATIONS, FINDERS_DEVICES = ("annealing", "exact"), 10_000, 64
 # Of the time that is left, for each.
 PART = 1 / 2
 
@@ -50,6 +53,34 @@ def slower_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:
     """The same of those that take longer, of fewer where there are many devices."""
     names = SLOWER if len(problem.cluster.devices) <= VERY_FEW_DEVICES else SLOWER[-1:]
     return _best_of(names, problem, budget, seed, _even_plan(problem, budget, seed))
+
+
+def plan_of_finds(problem: Problem, budget: Budget, seed: int, finder: str) -> Plan | None:
+    """What a planner finds on its way, and small moves on the simulator from all of that.
+
+    Its finds lie apart: the best of `auto` are mostly near one another.
+
+    Args:
+        problem: What was asked.
+        budget: Its end ends this.
+        seed: Of the planner.
+        finder: Its name, one of `FINDERS`.
+    """
+    if budget.is_exhausted:
+        return None
+    left_s = budget.seconds_left
+    own = Budget(FINDER_EVALUATIONS, seconds=left_s if math.isfinite(left_s) else None)
+    plan: Plan | None = None
+    with contextlib.suppress(HeterpsError):
+        found = planner_named(finder, seed).plan(problem, own)
+        plan = better(problem, None, best_of_finds(problem, found, own))
+    budget.spend(own.evaluations_used)
+    return plan
+
+
+def finders(problem: Problem) -> tuple[str, ...]:
+    """Those that are asked: none where there are many devices, each simulation takes long then."""
+    return FINDERS if len(problem.cluster.devices) <= FINDERS_DEVICES else ()
 
 
 def _even_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from heterps_agents.asymmetric.candidates import NEAR as NEAR_LANES
 from heterps_agents.asymmetric.candidates import candidates
+from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
 from heterps_agents.auto.going_on import GoingOn
-from heterps_agents.auto.others import quick_plan
+from heterps_agents.auto.others import finders, plan_of_finds, quick_plan
 from heterps_agents.auto.with_options import WithOptions
+from heterps_agents.finishing.in_flight_choice import choose_in_flight
+from heterps_agents.finishing.interleaving import interleave
+from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
@@ -17,10 +21,13 @@ from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import shipped
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import simulated_step_time_s
 
 # Of a limit in time, for the quick answers of others; of what is left then, for the first plan. The
 # rest is for better ones.
 QUICK_PART, FIRST_PART = 1 / 5, 1 / 2
+# Plans that take so many times what the best takes are finished before one is chosen.
+NEAR_FINISH = 1.15
 
 
 @register("auto")
@@ -121,7 +128,29 @@ class AutoPlanner:
         search = chains if problem.strategy.is_plain else WithOptions(chains)
         chain = search.best(problem, budget)
         assert chain.predicted_step_time_s is not None, "it was simulated"
-        if self.chains_only or chain.predicted_step_time_s > NEAR_LANES * budget.known_cost:
+        if chain.predicted_step_time_s > NEAR_LANES * budget.known_cost:
+            return chain
+        chain = self._with_finds(problem, chain, budget)
+        if self.chains_only:
             return chain
         found = candidates(problem, budget, chain, self.seed)
         return found[0].changed(bound=Bound()) if found else chain
+
+    def _with_finds(self, problem: Problem, chain: Plan, budget: Budget) -> Plan:
+        """The chain, or a better one that another planner found on its way."""
+        found = [plan_of_finds(problem, budget, self.seed, name) for name in finders(problem)]
+        plans = [chain, *(plan for plan in found if plan is not None)]
+        seconds = [simulated_step_time_s(problem, plan) for plan in plans]
+        near = [p for p, s in zip(plans, seconds, strict=True) if s <= NEAR_FINISH * min(seconds)]
+        best = fastest(problem, [chain, *(_finished(problem, p, budget) for p in near)])
+        if best is chain:
+            return chain
+        step_time_s = simulated_step_time_s(problem, best)
+        best = best.changed(planner=self.name, predicted_step_time_s=step_time_s)
+        return best.changed(bound=bound_after(problem, chain, best))
+
+
+def _finished(problem: Problem, plan: Plan, budget: Budget) -> Plan:
+    """With chunks and micro-batches in flight as they are best: that changes which plan is."""
+    plan = choose_reduce(problem, interleave(problem, plan, budget))
+    return choose_in_flight(problem, plan, budget)

@@ -7,7 +7,7 @@ import pytest
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
 from heterps_agents.auto import others
-from heterps_agents.auto.others import better, quick_plan, slower_plan
+from heterps_agents.auto.others import better, finders, plan_of_finds, quick_plan, slower_plan
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.search.uniform import best_uniform
@@ -71,3 +71,22 @@ def test_nobody_is_asked_once_the_budget_is_spent(
     budget.spend()
     slower_plan(problem, budget, 0)
     assert not asked
+
+
+def test_finds_of_another_planner_are_as_good_as_its_answer(problem: Problem) -> None:
+    plain = problem.plain
+    found = plan_of_finds(plain, Budget(), 0, "annealing")
+    own = planner_named("annealing").plan(plain, Budget(10_000))
+    assert found is not None
+    assert simulated_step_time_s(plain, found) <= simulated_step_time_s(plain, own) * (1 + 1e-9)
+
+
+def test_nobody_looks_for_finds_without_time_or_for_many_devices(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budget = Budget(evaluations=1)
+    budget.spend()
+    assert plan_of_finds(problem, budget, 0, "annealing") is None
+    assert finders(problem)
+    monkeypatch.setattr(others, "FINDERS_DEVICES", len(problem.cluster.devices) - 1)
+    assert not finders(problem)
