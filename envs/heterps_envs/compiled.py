@@ -25,3 +25,9 @@ def uncounted(function: Kernel) -> Kernel:
     """Compiles a kernel that makes no arrays; numba refuses one that does."""
     compiled: Kernel = njit(**BORROWING)(function)
     return compiled
+
+
+def inlined(function: Kernel) -> Kernel:
+    """As `uncounted`, part of what calls it: else large tuples are copied for each call."""
+    compiled: Kernel = njit(inline="always", **BORROWING)(function)
+    return compiled

@@ -15,14 +15,14 @@ from heterps_envs.step_bounds.single import least_single_s
 
 # The bound is found to this share of itself.
 PRECISION = 1e-3
-# As far as it is looked for where sizes of micro-batches are put in order.
-ROUGH_PRECISION = 5e-2
+# As far as it is looked for to put sizes of micro-batches in order, and to begin somewhere.
+ROUGH_PRECISION = 2e-2
 # Where layers stay on nodes: that is dear.
 ZONE_PRECISION = 4e-3
-# How much more is tried first there: mostly it is not proven, and that ends it.
+# How much more is tried first there, or less elsewhere: mostly that is enough.
 FIRST_STEP = 1e-2
-# Nothing is planned for longer steps.
-MOST_S = 1e12
+# Nothing is planned for longer steps, or shorter ones.
+MOST_S, LEAST_S = 1e12, 1e-12
 # A simulated step is a sum with rounding errors.
 ROUNDING = 1e-9
 
@@ -44,7 +44,7 @@ def executable_bound(problems: Iterable[Problem], plan: Plan, step_time_s: float
         return Bound()
     least_s = step_time_s * (1 - ROUNDING)
     # What is proven of the size with the least is soon seen of the others.
-    for problem in sorted(asked, key=lambda each: _rough_s(each, step_time_s)):
+    for problem in sorted(asked, key=_rough_s):
         least_s = min(least_s, least_executable_s(problem, least_s))
     if least_s <= 0:
         return Bound()
@@ -70,12 +70,20 @@ def least_executable_s(problem: Problem, most_s: float = math.inf) -> float:
     """
     if problem.job.schedule == "interleaved":
         return 0.0
+    question, is_known = _question(problem), math.isfinite(most_s)
+    if is_known and question.is_too_few(most_s):
+        return most_s
     least_s = 0.0
     if problem.job.num_micro_batches == 1 and problem.job.schedule != "zero-bubble":
         least_s = _single_s(problem)
-    if least_s >= most_s:
+    if least_s >= most_s or (is_known and question.is_too_few_in_zones(most_s)):
         return most_s
-    return _least(_question(problem), least_s, most_s)
+    first = min(max(least_s * (1 + FIRST_STEP), _rough_s(problem)), most_s)
+    low = _raised(question.is_too_few, least_s, first, most_s, PRECISION)
+    if question.has_zones and low < most_s and low < MOST_S:
+        first = min(low * (1 + FIRST_STEP), most_s)
+        low = _raised(question.is_too_few_in_zones, low, first, most_s, ZONE_PRECISION)
+    return low if low < MOST_S else math.inf
 
 
 def _question(problem: Problem) -> Question:
@@ -85,13 +93,16 @@ def _question(problem: Problem) -> Question:
     return known
 
 
-def _rough_s(problem: Problem, most_s: float) -> float:
+def _rough_s(problem: Problem) -> float:
     """Near the least, and quickly found."""
+    known = problem.derived.get(_rough_s)
     if problem.job.schedule == "interleaved":
         return 0.0
-    question = _question(problem)
-    first = min(question.shared_s, most_s)
-    return _raised(question.is_too_few, 0.0, first, most_s, ROUGH_PRECISION)
+    if not isinstance(known, float):
+        rough = _question(problem).in_parts()
+        known = _raised(rough.is_too_few, 0.0, rough.shared_s, math.inf, ROUGH_PRECISION)
+        problem.derived[_rough_s] = known
+    return known
 
 
 def _single_s(problem: Problem) -> float:
@@ -102,28 +113,24 @@ def _single_s(problem: Problem) -> float:
     return known
 
 
-def _least(question: Question, least_s: float, most_s: float) -> float:
-    """The largest number of seconds that is proven too few, where some are known to be."""
-    if math.isfinite(most_s) and question.is_too_few(most_s):
-        return most_s
-    if math.isfinite(most_s) and question.has_zones and question.is_too_few_in_zones(most_s):
-        return most_s
-    first = min(max(least_s * (1 + FIRST_STEP), question.shared_s), most_s)
-    low = _raised(question.is_too_few, least_s, first, most_s, PRECISION)
-    if question.has_zones and low < most_s and low < MOST_S:
-        first = min(low * (1 + FIRST_STEP), most_s)
-        low = _raised(question.is_too_few_in_zones, low, first, most_s, ZONE_PRECISION)
-    return low if low < MOST_S else math.inf
-
-
 def _raised(
-    is_too_few: Callable[[float], bool], low: float, high: float, most_s: float, precision: float
+    is_too_few: Callable[[float], bool], low: float, first: float, most_s: float, precision: float
 ) -> float:
-    """Seconds that are too few: up to twice as many at a time, then between known limits."""
-    while is_too_few(high):
-        if high >= most_s or high > MOST_S:
+    """Seconds that are too few: near the first ones in ever longer steps, then between limits."""
+    high, step = first, 1 + FIRST_STEP
+    if is_too_few(high):
+        while high < min(most_s, MOST_S):
+            low, high, step = high, min(most_s, high * step), min(step * step, 2.0)
+            if not is_too_few(high):
+                break
+        else:
             return high
-        low, high = high, min(most_s, high * min(2.0, (high / low) ** 2 if low > 0 else 2.0))
+    else:
+        while high / step > max(low, LEAST_S):
+            if is_too_few(high / step):
+                low = high / step
+                break
+            high, step = high / step, min(step * step, 2.0)
     while high - low > precision * high:
         middle = (low + high) / 2 if low == 0 else math.sqrt(low * high)
         if is_too_few(middle):

@@ -39,6 +39,8 @@ class Needs(NamedTuple):
             where others have them too and optimizer state may be sharded.
         overlaps: Gradients may be summed beside the last backward pass.
         sums: Seconds of gradients' sums.
+        delay_s: (N + 1, O, L) seconds by which sums end later if the layer's begins when the last
+            backward pass has gone through it, but for what all layers of a range have alike.
         state_bytes: (2, L + 1, O) prefix sums: weights and optimizer state, as of `optimizer_s`.
         gradient_bytes: (L + 1, O) prefix sums; there from the first backward pass on.
         kept_bytes: (L + 1, O) prefix sums: from a forward to its backward pass.
@@ -62,6 +64,7 @@ class Needs(NamedTuple):
     optimizer_s: Floats
     overlaps: bool
     sums: Sums
+    delay_s: Floats
     state_bytes: Floats
     gradient_bytes: Floats
     kept_bytes: Floats
@@ -112,6 +115,8 @@ def needs_of(problem: Problem) -> Needs:
     # Of a zero-bubble schedule only the passes that compute gradients of inputs are waited for, and
     # nothing here knows how long they are.
     waits = 0.0 if job.schedule == "zero-bubble" else 1.0
+    summed = sums_of(gradient_bytes, optimizer_s, class_of, links, min(most, MOST_OWNERS), parts)
+    delay_s = (summed.sum_s - summed.rest_s)[0, :, 1:] - prefix(backward_s)[:-1]
     ways = ways_of(problem, links, unit * forward_s, waits * unit * backward_s, unit)
     return Needs(
         total=float(sizes.sum()),
@@ -121,7 +126,8 @@ def needs_of(problem: Problem) -> Needs:
         backward_s=prefix(backward_s),
         optimizer_s=prefix(optimizer_s * shared),
         overlaps=job.overlaps_reduce is not False,
-        sums=sums_of(gradient_bytes, optimizer_s, class_of, links, min(most, MOST_OWNERS), parts),
+        sums=summed,
+        delay_s=delay_s.swapaxes(1, 2).copy(),
         state_bytes=prefix(stacked("weight_bytes") + stacked("moment_bytes") * shared),
         gradient_bytes=prefix(gradient_bytes),
         kept_bytes=prefix(stacked("kept_bytes")),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from heterps_envs.arrays import Floats
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.step_bounds.covering import least_earned
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.ranges import anywhere, ranges_of, room_for_ranges
@@ -19,6 +19,8 @@ ITERATIONS = 100
 ZONE_ITERATIONS = 60
 # Of so many a search looks at whole ones, in as many steps.
 FEW_DEVICES, MOST_STEPS = 8, 20_000
+# Of layers in so many parts, and no fewer than so many, a rough question is asked.
+PARTS = 16
 # All layers, less rounding errors of sums of shares and worths.
 ALL_DONE = 1 - 1e-9
 
@@ -34,6 +36,15 @@ class Question:
         self._worth, self._cover = np.full(num_layers, 1 / num_layers), np.zeros(num_layers)
         self._zone_worth = self._worth.copy()
         self._known: dict[float, Floats] = {}
+        self._asked_s, self._is_known = math.nan, False
+
+    def in_parts(self) -> Question:
+        """A question about much the same with few layers, each of several: quick, and no bound."""
+        num_layers = len(self._worth)
+        if num_layers < 2 * PARTS:
+            return self
+        places = np.arange(PARTS + 1) * num_layers // PARTS
+        return Question(_at(self._needs, places), None)
 
     @property
     def shared_s(self) -> float:
@@ -49,6 +60,12 @@ class Question:
 
     def is_too_few(self, step_s: float) -> bool:
         """Whether so many seconds are, wherever the owners of layers are."""
+        if step_s == self._asked_s:
+            return self._is_known
+        self._asked_s, self._is_known = step_s, self._ask(step_s)
+        return self._is_known
+
+    def _ask(self, step_s: float) -> bool:
         # Largest shares of more seconds hold of fewer, too.
         most = min((known for known in self._known if known >= step_s), default=math.inf)
         self._most[:] = self._known.get(most, 1.0)
@@ -62,10 +79,9 @@ class Question:
         return bool(is_out_of_reach(self._needs, self._shares, worth, MOST_STEPS))
 
     def is_too_few_in_zones(self, step_s: float) -> bool:
-        """Whether so many seconds are, where links between nodes count."""
-        if self.is_too_few(step_s):
-            return True
-        assert self._units is not None, "there are zones"
+        """Whether so many seconds are, where links between nodes count if they matter."""
+        if self.is_too_few(step_s) or self._units is None:
+            return self._is_known
         room = room_for_ranges(self._needs)
         if not ranges_of(self._needs, self._units, step_s, self._shares, self._most, room):
             return False
@@ -73,3 +89,26 @@ class Question:
         num_classes = len(self._needs.num_devices)
         earned = least_earned_in_zones(num_classes, self._units, room, worth, ZONE_ITERATIONS)
         return bool(earned < ALL_DONE)
+
+
+def _at(needs: Needs, places: Integers) -> Needs:
+    """The needs of layers between places."""
+    begin, end = places[:-1], places[1:]
+    sums = needs.sums
+    sum_s, rest_s = sums.sum_s[:, :, places], sums.rest_s[:, :, places]
+    delay_s = (sum_s - rest_s)[0, :, 1:] - needs.backward_s[begin]
+    return needs._replace(
+        forward_s=needs.forward_s[places],
+        backward_s=needs.backward_s[places],
+        optimizer_s=needs.optimizer_s[:, places],
+        sums=sums._replace(sum_s=sum_s, rest_s=rest_s),
+        delay_s=delay_s.swapaxes(1, 2).copy(),
+        state_bytes=needs.state_bytes[:, places],
+        gradient_bytes=needs.gradient_bytes[places],
+        kept_bytes=needs.kept_bytes[places],
+        front_bytes=needs.front_bytes[begin],
+        back_bytes=needs.back_bytes[end - 1],
+        in_s=needs.in_s[:, begin],
+        out_s=needs.out_s[:, begin],
+        around_s=needs.around_s[:, places],
+    )

@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import inlined, uncounted
 
 # Of a count: sums of seconds lose last digits.
 ROUNDING = 1e-9
@@ -44,8 +44,9 @@ ROUNDING = 1e-9
 SHARES_ROUNDING = 1e-6
 # How often a share is lowered by what its own sums take.
 TIMES = 3
-# Layers of a range whose inequality of sums is looked at, less one.
-LOOKS = 8
+# Layers of a range whose inequality of sums is looked at, less one: a power of two.
+LOOKS_BITS = 3
+LOOKS = 1 << LOOKS_BITS
 
 ALONE, AMONG = 0, 1
 
@@ -94,16 +95,23 @@ def spread_most(shares: Any, by_layer: Any, most: Any) -> None:
             most[first, last] = max(best, 1e-12)
 
 
-@uncounted
+@inlined
 def _share(n: Any, step_s: float, span: Any, most: float, is_inside: bool) -> float:
-    if in_time_and_memory(n, step_s, span, ALONE) >= n.total * (1 - ROUNDING):
-        return 1.0
     share = in_time_and_memory(n, step_s, span, AMONG)
     if share <= 0:
         return float(share)
+    # Alone it does no more than among others.
+    if share >= n.total * (1 - ROUNDING):
+        alone = in_time_and_memory(n, step_s, span, ALONE)
+        if alone >= n.total * (1 - ROUNDING):
+            return 1.0
     share = min(share, n.total - n.unit)
+    known = 0
     for _ in range(TIMES):
         owners = least_owners(n, share, most)
+        if owners == known:
+            break
+        known = owners
         kind = n.class_of[span[0]]
         if is_inside and owners > n.node_size[kind]:
             return 0.0
@@ -136,17 +144,18 @@ def summed_share(n: Any, step_s: float, span: Any, after_s: float) -> float:
 def _sums_s(n: Any, span: Any, owners: int) -> float:
     """Least seconds from the begin of the last backward pass to the end of the step."""
     option, first, stop, _, _ = span
-    sum_s, rest_s = n.sums.sum_s[0, owners], n.sums.rest_s[0, owners]
-    backward_s, most_s = n.backward_s, 0.0
-    # Every layer says something; a few of them say nearly all.
-    for part in range(0 if n.overlaps else LOOKS, LOOKS + 1):
-        layer = first + part * (stop - 1 - first) // LOOKS
-        passed = layer if n.overlaps else first
-        after_s = backward_s[stop, option] - backward_s[passed, option]
-        after_s += sum_s[layer + 1, option] - sum_s[first, option]
-        after_s += rest_s[stop, option] - rest_s[layer + 1, option]
-        most_s = max(most_s, after_s)
-    return most_s + float(n.sums.wait_s[0, owners, n.class_of[option]])
+    b, sum_s, rest_s = n.backward_s, n.sums.sum_s, n.sums.rest_s
+    before_s = sum_s[0, owners, first, option]
+    if not n.overlaps:
+        after_s = b[stop, option] - b[first, option] + sum_s[0, owners, stop, option] - before_s
+    else:
+        most_s = -math.inf
+        # Every layer says something; a few of them say nearly all.
+        for part in range(LOOKS + 1):
+            layer = first + (part * (stop - 1 - first) >> LOOKS_BITS)
+            most_s = max(most_s, n.delay_s[owners, option, layer])
+        after_s = b[stop, option] + rest_s[0, owners, stop, option] - before_s + most_s
+    return float(after_s + n.sums.wait_s[0, owners, n.class_of[option]])
 
 
 @uncounted

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.compiled import ALLOCATING, uncounted
+from heterps_envs.compiled import ALLOCATING, inlined, uncounted
 from heterps_envs.step_bounds.shares import least_owners, summed_share, whole
 
 # Columns of what is found: option, first layer, the one after the last, and c and d.
@@ -67,7 +67,7 @@ def spread_ranges(n: Any, step_s: float, most: Any, shares: Any, rows: Any, row_
     return count
 
 
-@uncounted
+@inlined
 def _fill(
     n: Any, step_s: float, span: Any, owners: int, share: float, grid: int, table: Any
 ) -> float:
@@ -127,7 +127,7 @@ def add_row(span: Any, core: Any, share: float, count: int, rows: Any, row_share
     return count + 1
 
 
-@uncounted
+@inlined
 def _micro_batches(n: Any, step_s: float, span: Any, owners: int, most: float, core: Any) -> float:
     """With these core layers, and no more than `most`."""
     option, first, stop, _, _ = span
