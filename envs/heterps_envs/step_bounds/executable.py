@@ -17,8 +17,10 @@ from heterps_envs.step_bounds.single import least_single_s
 PRECISION = 1e-3
 # As far as it is looked for to put sizes of micro-batches in order, and to begin somewhere.
 ROUGH_PRECISION = 2e-2
-# Where layers stay on nodes: that is dear.
-ZONE_PRECISION = 4e-3
+# Where layers stay on nodes: that is dear, with many layers more so.
+ZONE_PRECISION, COARSE_PRECISION, MANY_LAYERS = 4e-3, 1e-2, 64
+# Nodes are hardly asked to prove seconds so many times as large as roughly found.
+NEAR = 1.25
 # How much more is tried first there, or less elsewhere: mostly that is enough.
 FIRST_STEP = 1e-2
 # Nothing is planned for longer steps, or shorter ones.
@@ -70,19 +72,22 @@ def least_executable_s(problem: Problem, most_s: float = math.inf) -> float:
     """
     if problem.job.schedule == "interleaved":
         return 0.0
-    question, is_known = _question(problem), math.isfinite(most_s)
-    if is_known and question.is_too_few(most_s):
+    question = _question(problem)
+    if math.isfinite(most_s) and question.is_too_few(most_s):
         return most_s
     least_s = 0.0
     if problem.job.num_micro_batches == 1 and problem.job.schedule != "zero-bubble":
         least_s = _single_s(problem)
-    if least_s >= most_s or (is_known and question.is_too_few_in_zones(most_s)):
+    is_near = most_s <= NEAR * max(least_s, _rough_s(problem)) < math.inf
+    if least_s >= most_s or (is_near and question.is_too_few_in_zones(most_s)):
         return most_s
     first = min(max(least_s * (1 + FIRST_STEP), _rough_s(problem)), most_s)
     low = _raised(question.is_too_few, least_s, first, most_s, PRECISION)
     if question.has_zones and low < most_s and low < MOST_S:
         first = min(low * (1 + FIRST_STEP), most_s)
-        low = _raised(question.is_too_few_in_zones, low, first, most_s, ZONE_PRECISION)
+        is_long = problem.profile.num_layers > MANY_LAYERS
+        precision = COARSE_PRECISION if is_long else ZONE_PRECISION
+        low = _raised(question.is_too_few_in_zones, low, first, most_s, precision)
     return low if low < MOST_S else math.inf
 
 

@@ -18,7 +18,7 @@ from heterps_envs.options import all_groups
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.near_links import NearLinks
 from heterps_envs.step_bounds.sums import Sums, prefix, sums_of
-from heterps_envs.step_bounds.ways import ways_of
+from heterps_envs.step_bounds.ways import Groups, ways_of
 
 # Owners of a layer that sums tell apart: those of more are no shorter than those of so many.
 MOST_OWNERS = 64
@@ -46,9 +46,9 @@ class Needs(NamedTuple):
         kept_bytes: (L + 1, O) prefix sums: from a forward to its backward pass.
         front_bytes, back_bytes: (L, O) of that, more where a stage begins, or ends, there.
         room_bytes: (O,) of one device.
-        in_s, out_s: (2, L, T) the least seconds from the front to a stage that begins with the
-            layer, and back: forward passes, gradients of inputs, and the message over the cut.
-        around_s: (2, L + 1, T) the least seconds from the end of a forward pass of a stage that
+        in_s, out_s: (2, L, O) the least seconds from the front to a stage that begins with the
+            layer, and back: forward passes, gradients of inputs, and messages.
+        around_s: (2, L + 1, O) the least seconds from the end of a forward pass of a stage that
             ends in front of the layer to its backward pass.
         class_of: (O,) class of a group.
         degree: (O,) devices of a group.
@@ -108,6 +108,8 @@ def needs_of(problem: Problem) -> Needs:
     optimizer_s, gradient_bytes = stacked("optimizer_s"), stacked("gradient_bytes")
     num_devices = np.array([len(entry.devices) for entry in problem.classes], np.int64)
     class_of = [kind for _, kind in groups]
+    degree = np.array([each for each, _ in groups], np.int64)
+    kinds = Groups(np.array(class_of, np.int64), degree, num_devices)
     # Every owner of a layer has a micro-batch of its own.
     most = min(len(sizes), int(num_devices.sum()))
     parts = most if problem.strategy.shard_state == "auto" else 1
@@ -117,7 +119,7 @@ def needs_of(problem: Problem) -> Needs:
     waits = 0.0 if job.schedule == "zero-bubble" else 1.0
     summed = sums_of(gradient_bytes, optimizer_s, class_of, links, min(most, MOST_OWNERS), parts)
     delay_s = (summed.sum_s - summed.rest_s)[0, :, 1:] - prefix(backward_s)[:-1]
-    ways = ways_of(problem, links, unit * forward_s, waits * unit * backward_s, unit)
+    ways = ways_of(problem, links, kinds, unit * forward_s, waits * unit * backward_s, unit)
     return Needs(
         total=float(sizes.sum()),
         unit=unit,
@@ -137,8 +139,8 @@ def needs_of(problem: Problem) -> Needs:
         in_s=ways.in_s,
         out_s=ways.out_s,
         around_s=ways.around_s,
-        class_of=np.array(class_of, np.int64),
-        degree=np.array([degree for degree, _ in groups], np.int64),
+        class_of=kinds.class_of,
+        degree=degree,
         num_devices=num_devices,
         node_size=links.node_size,
     )

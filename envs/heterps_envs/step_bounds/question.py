@@ -29,7 +29,7 @@ class Question:
     """Asked for one number of seconds after the other; worths that proved one are tried again."""
 
     def __init__(self, needs: Needs, units: Units | None) -> None:
-        num_layers, num_groups = len(needs.in_s[0]), len(needs.class_of)
+        num_layers, num_groups = needs.in_s.shape[1], len(needs.class_of)
         self._needs, self._units = needs, units
         self._shares = np.zeros((num_groups, num_layers, num_layers))
         self._most = np.ones((num_layers, num_layers))

@@ -64,7 +64,7 @@ def most_shares(n: Any, step_s: float, ways: Any, most: Any, is_inside: bool, sh
         shares: (O, L, L) of all micro-batches, by first and last layer; written to. Below 0: that
             is nothing, and nothing either for any more layers.
     """
-    num_layers, num_options = len(n.in_s[0]), len(n.class_of)
+    num_layers, num_options = n.in_s.shape[1], len(n.class_of)
     for option in range(num_options):
         for first in range(num_layers):
             is_over = False
@@ -136,7 +136,7 @@ def summed_share(n: Any, step_s: float, span: Any, after_s: float) -> float:
     option, first, stop, front, _ = span
     forward = n.forward_s[stop, option] - n.forward_s[first, option]
     backward = n.backward_s[stop, option] - n.backward_s[first, option]
-    left = step_s * (1 + ROUNDING) - n.in_s[front, first, n.class_of[option]]
+    left = step_s * (1 + ROUNDING) - n.in_s[front, first, option]
     return quotient(left - after_s + backward, forward + backward)
 
 
@@ -169,19 +169,18 @@ def in_time_and_memory(n: Any, step_s: float, span: Any, held: int) -> float:
         held: `ALONE`, or `AMONG` other owners.
     """
     option, first, stop, front, back = span
-    kind = n.class_of[option]
     forward = n.forward_s[stop, option] - n.forward_s[first, option]
     backward = n.backward_s[stop, option] - n.backward_s[first, option]
     optimizer = n.optimizer_s[held, stop, option] - n.optimizer_s[held, first, option]
-    left = step_s * (1 + ROUNDING) - n.in_s[front, first, kind]
-    after = max(optimizer, n.out_s[front, first, kind])
+    left = step_s * (1 + ROUNDING) - n.in_s[front, first, option]
+    after = max(optimizer, n.out_s[front, first, option])
     share = whole(n, quotient(left - after, forward + backward))
     state = n.state_bytes[held, stop, option] - n.state_bytes[held, first, option]
     gradients = n.gradient_bytes[stop, option] - n.gradient_bytes[first, option]
     room = n.room_bytes[option] * (1 + ROUNDING) - state
     if share <= 0 or gradients > room:
         return -1.0
-    around = n.around_s[back, stop, kind]
+    around = n.around_s[back, stop, option]
     share = min(share, quotient(left - after - n.unit * forward - around, backward))
     share = min(share, quotient(left - after - n.unit * backward - around, forward))
     kept = n.kept_bytes[stop, option] - n.kept_bytes[first, option]

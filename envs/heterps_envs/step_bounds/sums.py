@@ -4,7 +4,7 @@ A ring over n devices takes `2 (n - 1) / n * bytes / bandwidth` of its slowest l
 at most as many devices as it has, else one to another node. What a layer costs after the last
 backward pass has gone through it:
 
-    its sum, and its optimizer step, which is at best one part in as many as may own it;
+    its sum, and its optimizer step, of which each owner has a part where state is sharded;
 
 and what it costs at least, wherever in that pass: either its whole optimizer step (the sum is done
 meanwhile), or, with sharded state, a part of the step and the half of the ring that gathers the
@@ -63,12 +63,20 @@ def sums_of(
     latency_s = np.where(is_near, links.ring_latency_s[0], links.ring_latency_s[1])
     ring = 2 * (owners - 1) / owners * s_per_byte
     ring_s = ring[:, :, None, class_of] * gradient_bytes
-    part_s = optimizer_s / parts
+    # Of so many owners each has such a part; the last row is of more owners, too.
+    parts_of = np.minimum(owners, parts)
+    parts_of[-1] = parts
+    part_s = optimizer_s / parts_of[:, :, None]
     return Sums(
-        prefix(ring_s + part_s),
-        prefix(np.minimum(optimizer_s, ring_s / 2 + part_s)),
+        prefix(_or_more(ring_s + part_s)),
+        prefix(_or_more(np.minimum(optimizer_s, ring_s / 2 + part_s))),
         2 * (owners - 1) * latency_s,
     )
+
+
+def _or_more(seconds: Floats) -> Floats:
+    """The least of so many owners or more, of (2, N + 1, L, O) seconds by owners."""
+    return np.minimum.accumulate(seconds[:, ::-1], axis=1)[:, ::-1]
 
 
 def prefix(values: Floats) -> Floats:

@@ -20,6 +20,7 @@ from tests.envs.small_problems import chain_problem, plan_of
 ROUNDING = 1e-9
 COUNTS = ((2, 1), (1, 1), (2, 2), (1, 2), (3, 1))
 Stages = dict[str, tuple[int, int, str]]
+Groups = tuple[tuple[str, ...], ...]
 
 
 def drawn(seed: int) -> Problem:
@@ -72,15 +73,16 @@ def on_nodes(cluster: Cluster, counts: tuple[int, ...], is_apart: bool, between:
     return cluster.changed(nodes=nodes, inter_node_link=between)
 
 
-def all_plans(problem: Problem) -> Iterator[Plan]:
-    """Each device has a range of layers or none, and each micro-batch any chain of them."""
+def all_plans(problem: Problem, groups: Groups = ()) -> Iterator[Plan]:
+    """Each group has a range of layers or none, and each micro-batch any chain of them."""
     num_layers, num_micro_batches = problem.profile.num_layers, problem.job.num_micro_batches
     ranges = [(a, b) for a in range(num_layers) for b in range(a, num_layers)]
-    devices = [device.name for device in problem.cluster.devices]
-    for choice in product([None, *ranges], repeat=len(devices)):
+    groups = groups or tuple((device.name,) for device in problem.cluster.devices)
+    devices_of = {f"s{index}": devices for index, devices in enumerate(groups)}
+    for choice in product([None, *ranges], repeat=len(groups)):
         stages = {
-            f"s{index}": (*own, name)
-            for index, (own, name) in enumerate(zip(choice, devices, strict=True))
+            name: (*own, devices[0])
+            for own, (name, devices) in zip(choice, devices_of.items(), strict=True)
             if own is not None
         }
         routes = list(chains(stages, 0, num_layers))
@@ -89,7 +91,12 @@ def all_plans(problem: Problem) -> Iterator[Plan]:
                 shares = {
                     route: [m for m, own in enumerate(chosen) if own == route] for route in chosen
                 }
-                yield plan_of(problem, stages, shares)
+                plan = plan_of(problem, stages, shares)
+                yield plan.changed(
+                    stages=tuple(
+                        each.changed(devices=devices_of[each.name]) for each in plan.stages
+                    )
+                )
 
 
 def chains(stages: Stages, first: int, num_layers: int) -> Iterator[tuple[str, ...]]:
