@@ -1,5 +1,6 @@
-"""The planner of choice: `planner.AutoPlanner`, which asks all others as far as time allows.
+"""The planner of choice: the exact solver, the policy, searches, and what others answer.
 
-`chains` looks for chains without options, `with_options` for those with them, `going_on` is what
-follows where time is left, and `bounds` says how far a plan is from what is known of all.
+Front door: `planner.AutoPlanner`. `chains` looks for chains without options, `with_options` for
+those with them, `others` asks other planners, `going_on` is what follows while time is left, and
+`bounds` says how far a plan is from what is known of all.
 """
