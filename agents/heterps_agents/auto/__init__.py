@@ -1,4 +1,4 @@
-"""The planner of choice: the exact solver, the policy, searches, and what others answer.
+"""The planner of choice: the exact solver, the policy, searches, and others' answers.
 
 Front door: `planner.AutoPlanner`. `chains` looks for chains without options, `with_options` for
 those with them, `others` asks other planners, `going_on` is what follows while time is left, and
