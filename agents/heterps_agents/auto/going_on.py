@@ -8,7 +8,14 @@ from itertools import count
 from heterps_agents.asymmetric.candidates import LONGER, THOROUGH, Trial, candidates
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
-from heterps_agents.auto.others import better, finders, part_of, plan_of_finds, slower_plan
+from heterps_agents.auto.others import (
+    better,
+    finders,
+    finished,
+    part_of,
+    plan_of_finds,
+    slower_plan,
+)
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS
 from heterps_agents.finishing.near_plan import best_near
@@ -77,7 +84,9 @@ class GoingOn:
         with part_of(budget, SEARCH_PART) as own:
             turn, index = divmod(number, len(names))
             found = plan_of_finds(problem, own, self.seed + turn, names[index])
-        return best if found is None else _better(problem, best, found)
+            if found is None:
+                return best
+            return _better(problem, best, finished(problem, found, own))
 
     def _with_lanes(self, problem: Problem, best: Plan, budget: Budget) -> Plan:
         """The best with lanes side by side; longer where it was sought before."""

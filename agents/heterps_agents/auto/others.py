@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from heterps_agents.finishing.finds import best_of_finds
+from heterps_agents.finishing.in_flight_choice import choose_in_flight
+from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
@@ -68,8 +70,9 @@ def plan_of_finds(problem: Problem, budget: Budget, seed: int, finder: str) -> P
     """
     if budget.is_exhausted:
         return None
-    left_s = budget.seconds_left
-    own = Budget(FINDER_EVALUATIONS, seconds=left_s if math.isfinite(left_s) else None)
+    left_s, left = budget.seconds_left, budget.evaluations_left
+    evaluations = FINDER_EVALUATIONS if left is None else min(FINDER_EVALUATIONS, left)
+    own = Budget(evaluations, seconds=left_s if math.isfinite(left_s) else None)
     plan: Plan | None = None
     with contextlib.suppress(HeterpsError):
         found = planner_named(finder, seed).plan(problem, own)
@@ -81,6 +84,12 @@ def plan_of_finds(problem: Problem, budget: Budget, seed: int, finder: str) -> P
 def finders(problem: Problem) -> tuple[str, ...]:
     """Those that are asked: none where there are many devices, each simulation takes long then."""
     return FINDERS if len(problem.cluster.devices) <= FINDERS_DEVICES else ()
+
+
+def finished(problem: Problem, plan: Plan, budget: Budget) -> Plan:
+    """With chunks and micro-batches in flight as they are best: that changes which plan is."""
+    plan = choose_reduce(problem, interleave(problem, plan, budget))
+    return choose_in_flight(problem, plan, budget)
 
 
 def _even_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:

@@ -7,11 +7,8 @@ from heterps_agents.asymmetric.candidates import candidates
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
 from heterps_agents.auto.going_on import GoingOn
-from heterps_agents.auto.others import finders, plan_of_finds, quick_plan
+from heterps_agents.auto.others import finders, finished, plan_of_finds, quick_plan
 from heterps_agents.auto.with_options import WithOptions
-from heterps_agents.finishing.in_flight_choice import choose_in_flight
-from heterps_agents.finishing.interleaving import interleave
-from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
@@ -142,15 +139,9 @@ class AutoPlanner:
         plans = [chain, *(plan for plan in found if plan is not None)]
         seconds = [simulated_step_time_s(problem, plan) for plan in plans]
         near = [p for p, s in zip(plans, seconds, strict=True) if s <= NEAR_FINISH * min(seconds)]
-        best = fastest(problem, [chain, *(_finished(problem, p, budget) for p in near)])
+        best = fastest(problem, [chain, *(finished(problem, p, budget) for p in near)])
         if best is chain:
             return chain
         step_time_s = simulated_step_time_s(problem, best)
         best = best.changed(planner=self.name, predicted_step_time_s=step_time_s)
         return best.changed(bound=bound_after(problem, chain, best))
-
-
-def _finished(problem: Problem, plan: Plan, budget: Budget) -> Plan:
-    """With chunks and micro-batches in flight as they are best: that changes which plan is."""
-    plan = choose_reduce(problem, interleave(problem, plan, budget))
-    return choose_in_flight(problem, plan, budget)
