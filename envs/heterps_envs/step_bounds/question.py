@@ -92,23 +92,23 @@ class Question:
 
 
 def _at(needs: Needs, places: Integers) -> Needs:
-    """The needs of layers between places."""
+    """The needs of layers between places; arrays in one piece, as kernels are compiled for."""
     begin, end = places[:-1], places[1:]
     sums = needs.sums
-    sum_s, rest_s = sums.sum_s[:, :, places], sums.rest_s[:, :, places]
+    sum_s, rest_s = sums.sum_s.take(places, 2), sums.rest_s.take(places, 2)
     delay_s = (sum_s - rest_s)[0, :, 1:] - needs.backward_s[begin]
     return needs._replace(
         forward_s=needs.forward_s[places],
         backward_s=needs.backward_s[places],
-        optimizer_s=needs.optimizer_s[:, places],
+        optimizer_s=needs.optimizer_s.take(places, 1),
         sums=sums._replace(sum_s=sum_s, rest_s=rest_s),
         delay_s=delay_s.swapaxes(1, 2).copy(),
-        state_bytes=needs.state_bytes[:, places],
+        state_bytes=needs.state_bytes.take(places, 1),
         gradient_bytes=needs.gradient_bytes[places],
         kept_bytes=needs.kept_bytes[places],
         front_bytes=needs.front_bytes[begin],
         back_bytes=needs.back_bytes[end - 1],
-        in_s=needs.in_s[:, begin],
-        out_s=needs.out_s[:, begin],
-        around_s=needs.around_s[:, places],
+        in_s=needs.in_s.take(begin, 1),
+        out_s=needs.out_s.take(begin, 1),
+        around_s=needs.around_s.take(places, 1),
     )
