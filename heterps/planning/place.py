@@ -39,6 +39,7 @@ NEAR_QUICK = 1.2
 # Why a size of micro-batches is not the one.
 BOUND_IS_ABOVE = "no placement that fits by the planners' rule is below the bound"
 IS_HOPELESS = "simple placements cost too much for any search to make up"
+IS_BEHIND = "simple placements are too far behind for the time there is"
 NO_BUDGET = "the budget was spent before its turn"
 NO_PLAN = "no plan was found that fits"
 NO_BETTER_PLAN = "no plan was found that fits and comes near the best"
@@ -168,7 +169,8 @@ def _each_size(
         known = min(map(_cost, filter(_can_run, answers.values())), default=math.inf)
         is_behind = quick is not None and outlook.promised > NEAR_QUICK * known
         if answers and (outlook.loses_to(known) or is_behind or budget.is_exhausted):
-            tried.append(entry._replace(why=outlook.why(known) or NO_BUDGET))
+            why = outlook.why(known) or (IS_BEHIND if is_behind else NO_BUDGET)
+            tried.append(entry._replace(why=why))
             continue
         own = budget.share(max(1 / (len(asked) - number), LEAST_PART))
         if math.isfinite(known) and asked[index].job.objective == "throughput":

@@ -9,6 +9,7 @@ import numpy as np
 
 from heterps_agents.auto.bounds import why_none
 from heterps_agents.auto.chains import Chains
+from heterps_agents.auto.others import COMPOSER, MOST_ISLANDS
 from heterps_agents.exact.all_plans import bound_of_all
 from heterps_agents.exact.planner import proving_tables
 from heterps_agents.exact.solve import ExactResult, solve
@@ -47,7 +48,7 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 OPTIONS_PART, PLAIN_PART = 1 / 2, 2 / 3
 # Of what is left of a budget then, for plans composed of islands of equal devices; how long that
 # takes doubles with each island.
-COMPOSER, COMPOSED_PART, MOST_ISLANDS = "tangram", 1 / 2, 5
+COMPOSED_PART = 1 / 2
 # With options the policy looks where there are at most so many ways to carry out a stage, replicas
 # counted: a fraction of a second. So many of its placements are simulated.
 LEAST_EFFORT, MOST_CANDIDATES, NUM_LEARNED = "fast", 1500, 6
