@@ -92,8 +92,7 @@ def _problems_of(problem: Problem, plan: Plan, planner: str) -> Iterator[str]:
     is_asked = chooses_options(planner_named(planner)) and not problem.strategy.is_plain
     if is_asked and not keeps_to(plan, problem.strategy):
         yield "the plan breaks the strategy"
-    placement = placement_of(problem, plan)
-    if placement is None:
+    if _placement(problem, plan) is None:
         return
     report = check_certificate(problem, plan, max_steps=CERTIFICATE_STEPS)
     yield from (f"certificate: {text}" for text in report.problems)
@@ -108,7 +107,7 @@ def compare(problem: Problem, answers: Sequence[Answer]) -> Iterator[str]:
         problem = on_usable_devices(problem) if problem.strategy.is_plain else problem
     reached, by_rule = {}, set()
     for answer in answers:
-        placement = answer.plan and placement_of(problem, answer.plan)
+        placement = answer.plan and _placement(problem, answer.plan)
         # Systems count memory by rules of their own: their plans may be beyond what bounds are of.
         if (
             answer.plan is not None
@@ -133,6 +132,15 @@ def compare(problem: Problem, answers: Sequence[Answer]) -> Iterator[str]:
     exact = next((answer for answer in answers if answer.planner == "exact"), None)
     if exact is not None and exact.plan is None and by_rule and not exact.findings:
         yield from _misses(problem, by_rule)
+
+
+def _placement(problem: Problem, plan: Plan) -> Placement | None:
+    """The plan as a placement; None for one on devices that the planners' rule leaves out.
+
+    What the simulator counts is less than that rule keeps free: other searches may use them.
+    """
+    used = {name for stage in plan.stages for name in stage.devices}
+    return placement_of(problem, plan) if used <= set(problem.class_of) else None
 
 
 def _keeps_the_rule(problem: Problem, placement: Placement) -> bool:

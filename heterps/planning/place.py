@@ -36,6 +36,8 @@ LEAST_PART = 1 / 2
 QUICK_PART, QUICK_SIZE_PART, FIRST_PART, MOST_IMPROVED, NEAR_BEST = 1 / 4, 1 / 4, 3 / 5, 2, 1.1
 # First plans are sought of sizes whose quick ones cost so many times what the best costs at most.
 NEAR_QUICK = 1.2
+# Of a limit in evaluations, for simple placements, which say what a size promises.
+LOOKED_PART = 1 / 2
 # Why a size of micro-batches is not the one.
 BOUND_IS_ABOVE = "no placement that fits by the planners' rule is below the bound"
 IS_HOPELESS = "simple placements cost too much for any search to make up"
@@ -160,7 +162,7 @@ def _each_size(
         InfeasibleError: None has a plan.
     """
     answers = dict(quick or {})
-    outlooks = [_outlook(each, budget, answers) for each in asked]
+    outlooks = _outlooks(asked, planner, budget, answers)
     reasons: list[InfeasibleError] = []
     tried: list[TriedSize] = []
     for number, index in enumerate(sorted(range(len(asked)), key=outlooks.__getitem__)):
@@ -195,7 +197,7 @@ def _quick(
 ) -> dict[int, PlaceResult]:
     """What is found of each size in tenths of a second."""
     found: dict[int, PlaceResult] = {}
-    outlooks = [_outlook(each, budget, found) for each in asked]
+    outlooks = _outlooks(asked, planner, budget, found)
     for number, index in enumerate(sorted(range(len(asked)), key=outlooks.__getitem__)):
         known = min(map(_cost, found.values()), default=math.inf)
         if budget.is_exhausted or known <= outlooks[index].bound:
@@ -227,8 +229,12 @@ def _improved(
 
 
 class _Outlook(NamedTuple):
-    """What is known of a size before anything is searched; in what the job minimises."""
+    """What is known of a size before anything is searched; in what the job minimises.
 
+    Of one that nobody looked at, its bound is all that is promised; it comes after the others.
+    """
+
+    is_unseen: bool
     promised: float
     bound: float
 
@@ -243,17 +249,40 @@ class _Outlook(NamedTuple):
         return IS_HOPELESS if is_hopeless(self.promised, known) else ""
 
 
-def _outlook(problem: Problem, budget: Budget, known: Mapping[int, PlaceResult]) -> _Outlook:
-    """Simple placements count as evaluations: where these are limited, none is made."""
-    bound = _bound(problem)
-    if problem.job.micro_batch_size in known:
-        return _Outlook(_cost(known[problem.job.micro_batch_size]), bound)
-    if budget.evaluations is not None or math.isinf(bound):
-        return _Outlook(bound, bound)
+def _outlooks(
+    asked: Sequence[Problem],
+    planner: Planner | System,
+    budget: Budget,
+    known: Mapping[int, PlaceResult],
+) -> list[_Outlook]:
+    """What each size promises, by what is known of it or by simple placements.
+
+    These count as evaluations. Where such are limited, a planner that looks at simple placements
+    itself looks at them here already, with `LOOKED_PART` of the budget; another one does not.
+    """
+    bounds = [_bound(each) for each in asked]
+    costs = {index: _cost(known[each.job.micro_batch_size]) for index, each in enumerate(asked)
+             if each.job.micro_batch_size in known}  # fmt: skip
+    looks = budget.evaluations is None or isinstance(planner, PatientPlanner)
+    own = budget.share(LOOKED_PART)
+    for index in sorted(range(len(asked)), key=bounds.__getitem__):
+        if index in costs or math.isinf(bounds[index]):
+            continue
+        if looks and not (own.evaluations is not None and own.is_exhausted):
+            costs[index] = _promised(asked[index], own)
+    budget.charge(own)
+    return [
+        _Outlook(index not in costs, costs.get(index, bound), bound)
+        for index, bound in enumerate(bounds)
+    ]
+
+
+def _promised(problem: Problem, budget: Budget) -> float:
+    """What simple placements cost, in what the job minimises."""
     promised, job = promised_cost(problem, budget), problem.job
     if job.objective == "price":  # of seconds times dollars per hour
         promised *= 1e6 / 3600 / job.global_batch_size
-    return _Outlook(promised, bound)
+    return promised
 
 
 def _bound(problem: Problem) -> float:
