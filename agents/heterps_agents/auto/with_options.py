@@ -71,13 +71,36 @@ class WithOptions:
         Raises:
             InfeasibleError: None was found.
         """
-        settings = Simulations(self.name, effort_named(self.effort).simulated_stages)
-        exact_s = effort_named(self.effort).exact_s
+        is_throughput = problem.job.objective == "throughput"
+        known = budget.known_cost
+        found, optimum = self._found(problem, budget)
+        budget.known_cost = known
+        if is_throughput and math.isinf(known):
+            found += self._composed(problem, budget)
+        if not found:
+            least_s = None if optimum is None else optimum.step_time_s
+            raise InfeasibleError(why_none(problem, budget), least_s)
+        found = [plan for plan in found if can_run(problem, plan)] or found
+        plain = problem.plain
+        best = fastest(plain, [choose_reduce(plain, plan) for plan in found])
+        step_time_s = simulated_step_time_s(plain, best)
+        if is_throughput and step_time_s < known and not budget.is_exhausted:
+            best, step_time_s = best_near(problem, best, budget)
+        best = best.changed(predicted_step_time_s=step_time_s)
+        return best.changed(bound=self._bound_with_options(problem, best, optimum, budget))
+
+    def _found(self, problem: Problem, budget: Budget) -> tuple[list[Plan], ExactResult | None]:
+        """What each kind of search finds, and the optimum with options where it is known.
+
+        The cost that the budget knows is then that of the best.
+        """
+        effort = effort_named(self.effort)
+        settings = Simulations(self.name, effort.simulated_stages)
         is_plain_allowed = allows_plain(problem.strategy)
         own = budget.share(OPTIONS_PART if is_plain_allowed else 1.0)
         own.known_cost = budget.known_cost
         first, optimum = best_with_options(
-            problem, own, self.seed, settings, exact_s, self._learned_codes
+            problem, own, self.seed, settings, effort.exact_s, self._learned_codes
         )
         budget.charge(own)
         plans = [first]
@@ -93,23 +116,10 @@ class WithOptions:
             with contextlib.suppress(InfeasibleError):
                 plans.insert(0, self._chains.best(plain, own))
             budget.charge(own)
-        found = [plan for plan in plans if plan is not None]
         even = best_uniform(problem, budget, self.seed, below=budget.known_cost * NEAR_KNOWN_SUMS)
-        budget.known_cost = known
         if even is not None:
-            found.append(even.plan.changed(planner=self.name))
-        if is_throughput and math.isinf(known):
-            found += self._composed(problem, budget)
-        if not found:
-            least_s = None if optimum is None else optimum.step_time_s
-            raise InfeasibleError(why_none(problem, budget), least_s)
-        found = [plan for plan in found if can_run(problem, plan)] or found
-        best = fastest(plain, [choose_reduce(plain, plan) for plan in found])
-        step_time_s = simulated_step_time_s(plain, best)
-        if is_throughput and step_time_s < known and not budget.is_exhausted:
-            best, step_time_s = best_near(problem, best, budget)
-        best = best.changed(predicted_step_time_s=step_time_s)
-        return best.changed(bound=self._bound_with_options(problem, best, optimum, budget))
+            plans.append(even.plan.changed(planner=self.name))
+        return [plan for plan in plans if plan is not None], optimum
 
     def _composed(self, problem: Problem, budget: Budget) -> list[Plan]:
         """Even plans of equal devices, composed as Tangram does, where there are few kinds.

@@ -120,6 +120,17 @@ def test_sizes_of_micro_batches_share_a_budget_of_evaluations(planner: str) -> N
         assert found.evaluations <= 400
 
 
+def test_with_few_evaluations_auto_begins_with_the_size_that_simple_placements_promise() -> None:
+    problem = load_problem("llama-7b", "a100-v100-t4", global_batch_size=32)
+    found = place(problem, "auto", budget=Budget(evaluations=1000))
+    tried = {entry.size: entry for entry in found.tried_sizes}
+    assert tried[1].promised < tried[4].promised
+    assert tried[1].bound > tried[4].bound
+    assert found.plan.job.micro_batch_size == 1
+    simple = place(problem, "greedy", budget=Budget(evaluations=1000))
+    assert found.estimate.step_time_s < 1.01 * simple.estimate.step_time_s
+
+
 def test_the_policy_moves_plans_without_options_too_where_they_may_be_better() -> None:
     problem = load_problem("gpt2", "a100-v100-t4", micro_batch_size=4)
     planner = PolicyPlanner()
