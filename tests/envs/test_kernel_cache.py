@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,9 @@ def test_it_is_told_once_that_kernels_are_compiled() -> None:
 def test_where_nothing_can_be_written_kernels_last_as_long_as_the_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    # Set first, so that what it was before is put back, which may be nothing.
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
     kernel_cache.choose_folder()
     assert "NUMBA_CACHE_DIR" not in os.environ
     monkeypatch.setattr(kernel_cache, "_is_writable", lambda folder: False)
@@ -34,4 +37,7 @@ def test_where_nothing_can_be_written_kernels_last_as_long_as_the_process(
     folder = Path(os.environ["NUMBA_CACHE_DIR"])
     assert folder.parent == tmp_path
     assert folder.stat().st_mode & 0o077 == 0
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
+
+
+def test_the_folder_of_another_test_is_named_to_nobody() -> None:
+    assert not os.environ.get("NUMBA_CACHE_DIR", "").startswith(tempfile.gettempdir())
