@@ -46,19 +46,19 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
     return _finished(problem, planner, plan, budget, own_cost)
 
 
-def quick_result(problem: Problem, planner: PatientPlanner, budget: Budget) -> PlaceResult | None:
-    """What a planner finds in tenths of a second, finished; None where it finds nothing that fits.
+def quick_result(
+    problem: Problem, plan: Plan, planner: PatientPlanner, budget: Budget
+) -> PlaceResult | None:
+    """A plan that was found in tenths of a second, finished; None where it does not fit then.
 
     Args:
         problem: With a size of micro-batches.
-        planner: With its seed.
+        plan: The plan.
+        planner: Who found it.
         budget: What it may spend.
     """
-    plan = planner.quick_plan(problem, budget)
-    if plan is None:
-        return None
     with contextlib.suppress(InfeasibleError):
-        return _finished(problem, planner, plan.changed(planner=planner.name), budget)
+        return _finished(problem, planner, plan, budget)
     return None
 
 

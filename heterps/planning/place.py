@@ -22,18 +22,21 @@ from heterps_agents.interface.planner import Budget, PatientPlanner, Planner
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import with_effort
+from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
+from heterps_envs.simulator.simulate import estimate
 
 # Of what is left of a budget, for the size whose turn it is: those that promise most come first.
 LEAST_PART = 1 / 2
 # Of a limit in time, for the quick plans of a patient planner; of what is left then, for its first
 # plans; the rest is for the best of these: so many at most, that cost so many times what the best
 # costs at most.
-QUICK_PART, QUICK_SIZE_PART, FIRST_PART, MOST_IMPROVED, NEAR_BEST = 1 / 4, 1 / 4, 3 / 5, 2, 1.1
+QUICK_PART, WAY_PART, SIZE_PART, FIRST_PART, MOST_IMPROVED, NEAR_BEST = 1 / 4, 1 / 2, 1 / 2, 3 / 5, 2, 1.1
+KNOWN_SLACK = 1.0
 # First plans are sought of sizes whose quick ones cost so many times what the best costs at most.
 NEAR_QUICK = 1.2
 # Of a limit in evaluations, for simple placements, which say what a size promises.
@@ -176,7 +179,7 @@ def _each_size(
             continue
         own = budget.share(max(1 / (len(asked) - number), LEAST_PART))
         if math.isfinite(known) and asked[index].job.objective == "throughput":
-            own.known_cost = known
+            own.known_cost = known * KNOWN_SLACK
         try:
             found = place_one_size(asked[index], planner, own)
         except InfeasibleError as error:
@@ -195,21 +198,45 @@ def _each_size(
 def _quick(
     asked: Sequence[Problem], planner: PatientPlanner, budget: Budget
 ) -> dict[int, PlaceResult]:
-    """What is found of each size in tenths of a second."""
-    found: dict[int, PlaceResult] = {}
-    outlooks = _outlooks(asked, planner, budget, found)
-    for number, index in enumerate(sorted(range(len(asked)), key=outlooks.__getitem__)):
-        known = min(map(_cost, found.values()), default=math.inf)
-        if budget.is_exhausted or known <= outlooks[index].bound:
-            continue
-        own = budget.share(max(1 / (len(asked) - number), QUICK_SIZE_PART))
-        if math.isfinite(known) and asked[index].job.objective == "throughput":
-            own.known_cost = known
-        result = quick_result(asked[index], planner, own)
-        if result is not None:
-            found[asked[index].job.micro_batch_size] = result
+    """What planners find that take tenths of a second, each for all sizes in turn; the best ones.
+
+    The sizes come first that are best so far, then those with the least bound.
+    """
+    plans: dict[int, Plan] = {}
+    costs: dict[int, float] = {}
+    bounds = [_bound(each) for each in asked]
+    for way in planner.quick_ways(asked[0]):
+        own = budget.share(WAY_PART)
+        for index in sorted(range(len(asked)), key=lambda i: (costs.get(i, math.inf), bounds[i])):
+            known = min(costs.values(), default=math.inf)
+            if own.is_exhausted or known <= bounds[index]:
+                continue
+            part = own.share(SIZE_PART)
+            if asked[index].job.objective == "throughput":
+                part.known_cost = known
+            plan = planner.quick_plan(asked[index], part, way)
+            own.charge(part)
+            if plan is None:
+                continue
+            cost = _cost_of(asked[index], plan)
+            if cost < costs.get(index, math.inf):
+                plans[index], costs[index] = plan, cost
         budget.charge(own)
+    found: dict[int, PlaceResult] = {}
+    for index, plan in plans.items():
+        if costs[index] <= NEAR_QUICK * min(costs.values()):
+            result = quick_result(asked[index], plan.changed(planner=planner.name), planner, budget)
+            if result is not None:
+                found[asked[index].job.micro_batch_size] = result
     return found
+
+
+def _cost_of(problem: Problem, plan: Plan) -> float:
+    """What the job minimises."""
+    shown = estimate(problem, plan)
+    if problem.job.objective == "price":
+        return shown.price_usd_per_million_samples
+    return shown.step_time_s
 
 
 def _improved(

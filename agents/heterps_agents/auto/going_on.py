@@ -16,6 +16,7 @@ from heterps_agents.auto.others import (
     plan_of_finds,
     slower_plan,
 )
+from heterps_agents.auto.walks import walked
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS
 from heterps_agents.finishing.near_plan import best_near
@@ -25,8 +26,8 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
 
-# Of the time that is left, for lanes, and for each of the searches that follow.
-LANES_PART, SEARCH_PART = 1 / 2, 1 / 3
+# Of the time that is left, for each walk, for lanes, and for each of the searches that follow.
+WALK_PART, LANES_PART, SEARCH_PART = 1 / 4, 1 / 2, 1 / 3
 
 
 class GoingOn:
@@ -70,6 +71,7 @@ class GoingOn:
     def _round(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The plan, or a better one, by each way in turn."""
         best = self._near(problem, best, budget, number)
+        best = self._walked(problem, best, budget, number)
         before: Plan | None = None
         while before is not best:
             before, best = best, self._with_lanes(problem, best, budget)
@@ -107,6 +109,15 @@ class GoingOn:
         with part_of(budget, SEARCH_PART) as own:
             seeds = (2 * number, 2 * number + 1)
             return best_near(problem, best, own, seeds=seeds)[0]
+
+    def _walked(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
+        """The best on a walk over its stages, and on one over its lanes."""
+        for seed in (2 * number, 2 * number + 1):
+            if budget.is_exhausted or (seed % 2 == 1 and self._chains_only):
+                break
+            with part_of(budget, WALK_PART) as own:
+                best = walked(problem, best, own, seed)
+        return best
 
     def _searched(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The best of what all searches find, longer and longer, with other random numbers."""

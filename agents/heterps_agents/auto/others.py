@@ -28,7 +28,7 @@ from heterps_envs.simulator.notes import can_run
 
 # Planners that answer in tenths of a second, beside even plans; those that do so for a few devices;
 # and those that take longer, for a few devices too.
-QUICK, FOR_FEW = ("tangram",), ("hexiscale", "harp", "malleus", "autohete", "whale")
+EVEN, QUICK, FOR_FEW = "uniform-3d", ("tangram",), ("hexiscale", "harp", "malleus", "autohete", "whale")
 SLOWER = ("hap", "metis", "sailor", "ppo")
 FEW_DEVICES, VERY_FEW_DEVICES = 16, 8
 # Islands of which `tangram` composes plans: each more takes twice as long.
@@ -39,16 +39,28 @@ FINDERS, FINDER_EVALUATIONS, FINDERS_DEVICES = ("annealing", "exact"), 10_000, 6
 PART = 1 / 2
 
 
-def quick_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:
-    """The best plan of the quick planners; None where they have none that may be used.
+def quick_ways(problem: Problem) -> tuple[str, ...]:
+    """Who is asked first where time is limited, in turn: those that take tenths of a second."""
+    few = FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ()
+    composers = QUICK if len(problem.classes) <= MOST_ISLANDS else ()
+    return (EVEN, *composers, *few)
+
+
+def quick_plan(problem: Problem, budget: Budget, seed: int, way: str) -> Plan | None:
+    """The plan of one of them; None where it has none that may be used.
 
     Args:
         problem: What was asked.
         budget: Its end ends this; even plans are looked at below the cost that it knows.
         seed: Of those that draw random numbers.
+        way: One of `quick_ways`.
     """
-    names = QUICK + (FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ())
-    return _best_of(names, problem, budget, seed, _even_plan(problem, budget, seed))
+    if way == EVEN:
+        even = best_uniform(problem, budget, seed, below=budget.known_cost)
+        return None if even is None else better(problem, None, even.plan)
+    with contextlib.suppress(HeterpsError):
+        return better(problem, None, planner_named(way, seed).plan(problem, budget))
+    return None
 
 
 def slower_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:

@@ -7,7 +7,15 @@ from heterps_agents.asymmetric.candidates import candidates
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
 from heterps_agents.auto.going_on import GoingOn
-from heterps_agents.auto.others import finders, finished, plan_of_finds, quick_plan
+from heterps_agents.auto.hurried import HurriedPlanner
+from heterps_agents.auto.others import (
+    finders,
+    finished,
+    part_of,
+    plan_of_finds,
+    quick_plan,
+    quick_ways,
+)
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
@@ -22,7 +30,7 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 
 # Of a limit in time, for the quick answers of others; of what is left then, for the first plan. The
 # rest is for better ones.
-QUICK_PART, FIRST_PART = 1 / 5, 1 / 2
+QUICK_PART, WAY_PART, FIRST_PART = 1 / 5, 1 / 2, 1 / 2
 # Plans that take so many times what the best takes are finished before one is chosen.
 NEAR_FINISH = 1.15
 
@@ -76,7 +84,14 @@ class AutoPlanner:
         if not (self.is_patient and budget.has_time_limit):
             return self._first(problem, budget)
         own = budget.share(QUICK_PART)
-        best = self.quick_plan(problem, own)
+        best: Plan | None = None
+        for way in self.quick_ways(problem):
+            if own.is_exhausted:
+                break
+            with part_of(own, WAY_PART) as part:
+                found = self.quick_plan(problem, part, way)
+            if found is not None:
+                best = found if best is None else fastest(problem, [best, found])
         budget.charge(own)
         own = budget.share(FIRST_PART)
         own.known_cost = budget.known_cost
@@ -94,19 +109,27 @@ class AutoPlanner:
     def hurried(self) -> Planner:
         """Who answers first where time is limited: the policy, which needs least of it."""
         if DEFAULT_POLICY in shipped("policies"):
+            import os
+            if os.environ.get("LANES", "1") == "1":
+                return HurriedPlanner(self.name, self.seed, self.effort, chains_only=self.chains_only)
             planner = PolicyPlanner(self.seed, effort=self.effort)
             planner.name = self.name
             return planner
         return AutoPlanner(self.seed, self.effort, is_patient=False)
 
-    def quick_plan(self, problem: Problem, budget: Budget) -> Plan | None:
-        """What planners answer that take tenths of a second; None where they have no plan.
+    def quick_ways(self, problem: Problem) -> tuple[str, ...]:
+        """Names of what is asked first; each answers in tenths of a second."""
+        return () if self.chains_only else quick_ways(problem)
+
+    def quick_plan(self, problem: Problem, budget: Budget, way: str) -> Plan | None:
+        """What one of them answers; None where it has no plan that may be used.
 
         Args:
             problem: What was asked.
-            budget: Its end ends this.
+            budget: Its end ends this; plans that cost as much as it knows need not be found.
+            way: One of `quick_ways`.
         """
-        return None if self.chains_only else quick_plan(problem, budget, self.seed)
+        return quick_plan(problem, budget, self.seed, way)
 
     def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
         """A plan, or a better one that is found with all the time of a budget.

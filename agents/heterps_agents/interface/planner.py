@@ -202,8 +202,12 @@ class PatientPlanner(Planner, Protocol):
         """Who answers first, in little time."""
         ...
 
-    def quick_plan(self, problem: Problem, budget: Budget) -> Plan | None:
-        """What is found in tenths of a second; None where nothing is."""
+    def quick_ways(self, problem: Problem) -> tuple[str, ...]:
+        """Names of what is asked first; each answers in tenths of a second."""
+        ...
+
+    def quick_plan(self, problem: Problem, budget: Budget, way: str) -> Plan | None:
+        """What one of them answers; None where it has no plan that may be used."""
         ...
 
     def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:

@@ -1,0 +1,108 @@
+"""A walk on the simulator: random small changes of a placement, judged by nothing else.
+
+`improve` tries what the closed form likes. Where that is far from the simulator, as behind slow
+links, what it likes least may be the way to the best placement. So changes are taken at random, and
+some that are worse, less and less so (threshold accepting: Dueck and Scheuer, 1990).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from heterps_agents.finishing.simulated_costs import Simulated, SimulatedCosts
+from heterps_agents.interface.question import Question
+from heterps_agents.search.refine import climb
+from heterps_agents.search.stage_changes import change_stages, copy_stages, num_changes
+from heterps_envs.arrays import Code, Floats
+from heterps_envs.closed_form.formula import MAX_REPLICAS
+from heterps_envs.closed_form.objective import MISSES_FLOOR, limited_cost, read_stages, write_code
+
+# A change may be so much worse in the beginning, of what the placement costs.
+THRESHOLD = 0.05
+# So many changes are drawn at a time; so many in turn that are all too bad: on from the best.
+DRAWN, MOST_TRIED = 64, 60
+# Evaluations of the closed form for the cuts of a change.
+_MOST_CLIMBED = 200
+_SHIFTS = np.array([1, -1, 2, -2, 3, -3])
+_MOVES_CUT, _CHANGES_STAGE, _DOUBLES = 0, 1, 2
+
+
+def walk(costs: SimulatedCosts, question: Question, start: Simulated) -> None:
+    """Simulates what lies on a walk from a placement, with all the time of the question's budget.
+
+    Args:
+        costs: Holds the placement, and gets the others.
+        question: What was asked; its budget has a limit in time, its seed is the walk's.
+        start: Where it begins.
+    """
+    rng, budget = np.random.default_rng(question.seed), question.budget
+    best = current = start
+    tried = 0
+    while not costs.is_exhausted:
+        drawn = neighbours(current.code, question, rng)
+        most = 1 + THRESHOLD * (1 - budget.time_share)
+        if not drawn:
+            return
+        for code in drawn:
+            if costs.is_exhausted:
+                return
+            found, tried = costs.add(code), tried + 1
+            if found.cost < most * current.cost and found.code.tobytes() != current.code.tobytes():
+                current, tried = found, 0
+                if current.cost < best.cost and costs.fits(current):
+                    best = current
+                break
+        if tried >= MOST_TRIED:
+            current, tried = best, 0
+
+
+def neighbours(code: Code, question: Question, rng: np.random.Generator) -> list[Code]:
+    """Distinct placements a small change away, in a random order; those that fit by the rule."""
+    codes, costs = np.zeros((DRAWN, len(code)), np.int32), np.empty(DRAWN)
+    numbers = rng.integers(0, 1 << 30, (DRAWN, 4))
+    count = _draw(question.kernel, question.goal, code, numbers, codes, costs)
+    distinct = {codes[index].tobytes(): codes[index] for index in range(count)}
+    distinct.pop(code.tobytes(), None)
+    return list(distinct.values())
+
+
+@njit(cache=True)
+def _draw(k: Any, goal: Any, code: Any, numbers: Any, codes: Any, costs: Floats) -> int:
+    """Writes changes of a code and what they cost by the closed form; returns how many fit."""
+    stages, trial = np.empty((2, k.num_layers + 1, 3), np.int64)
+    used = np.empty(k.num_classes, np.int64)
+    count, found = read_stages(code, stages), 0
+    for index in range(len(numbers)):
+        copy_stages(stages, count, trial)
+        what, which, climbs = numbers[index, 0] % 4, numbers[index, 1], numbers[index, 2] % 2
+        changed = count
+        if what == _MOVES_CUT and count > 1:
+            row = which % (count - 1)
+            trial[row, 0] += _SHIFTS[numbers[index, 3] % len(_SHIFTS)]
+            start = trial[row - 1, 0] if row > 0 else 0
+            if not start < trial[row, 0] < trial[row + 1, 0]:
+                continue
+            climbs = 0
+        elif what == _DOUBLES:
+            row = which % count
+            twice = trial[row, 2] * 2 if numbers[index, 3] % 2 == 0 else trial[row, 2] // 2
+            if not 1 <= twice <= min(k.num_micro_batches, MAX_REPLICAS):
+                continue
+            trial[row, 2] = twice
+        else:
+            changed = change_stages(k, trial, count, which % num_changes(k, count), used)
+            if changed == 0:
+                continue
+        cost = limited_cost(trial, changed, k, used, goal, math.inf)
+        if climbs and cost < math.inf:
+            cost, _ = climb(k, goal, trial, changed, used, cost, _MOST_CLIMBED)
+        if cost >= MISSES_FLOOR:
+            continue
+        write_code(trial, changed, codes[found])
+        costs[found] = cost
+        found += 1
+    return found
