@@ -13,12 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from heterps.micro_batches.place_result import PlaceResult as PlaceResult
     from heterps.planning.compare import Comparison as Comparison
     from heterps.planning.compare import compare as compare
     from heterps.planning.frontier import frontier as frontier
     from heterps.planning.place import place as place
     from heterps.planning.place_code import place_code as place_code
-    from heterps.planning.place_result import PlaceResult as PlaceResult
     from heterps.planning.problems import load_problem as load_problem
     from heterps.run_commands.from_python import run as run
     from heterps_agents.interface.planner import Budget as Budget
@@ -35,7 +35,7 @@ _HOMES = {
     "Comparison": "heterps.planning.compare",
     "HeterpsError": "heterps_configs.errors",
     "PipelineTrainer": "heterps_runtime.own_loop.trainer",
-    "PlaceResult": "heterps.planning.place_result",
+    "PlaceResult": "heterps.micro_batches.place_result",
     "Strategy": "heterps_configs.documents.job",
     "TrainingProgram": "heterps_runtime.training.program",
     "compare": "heterps.planning.compare",

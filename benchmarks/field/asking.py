@@ -19,8 +19,8 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any, NamedTuple
 
+from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.place import chooses_options, place
-from heterps.planning.place_result import PlaceResult
 from heterps.planning.problems import load_problem
 from heterps.planning.warm_up import warm_up
 from heterps_agents.interface.planner import Budget, Planner

@@ -8,8 +8,8 @@ from typing import Any
 
 from heterps.commands.place import plan_files, save_plan
 from heterps.exports.imported import import_plan
-from heterps.planning.one_size import with_executable
-from heterps.planning.place_result import PlaceResult
+from heterps.micro_batches.one_size import with_executable
+from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.problems import load_problem
 from heterps.reports.console import answer, print_json, say_when_compiling
 from heterps.reports.tables import result_lines, stages_table

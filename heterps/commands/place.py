@@ -6,9 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.explain import Explanation, explain
 from heterps.planning.place import chooses_options, place, warn_of_own_way
-from heterps.planning.place_result import PlaceResult
 from heterps.planning.problems import is_traced, load_problem, needs_file
 from heterps.planning.runnable import as_groups_run_it
 from heterps.planning.strategies import is_left_open

@@ -12,7 +12,7 @@ from heterps.html_report.markup import Markup, joined, section, table, tag
 from heterps.html_report.memory_picture import memory_picture
 from heterps.html_report.reasons import Move, Reason, reasons
 from heterps.html_report.timeline_picture import timeline_picture
-from heterps.planning.place_result import describe_bound, describe_executable
+from heterps.micro_batches.place_result import describe_bound, describe_executable
 from heterps.reports.console import interval_text, percent_text, seconds_text
 from heterps.reports.folding import (
     StageGroup,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
+from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.curves import CurvePoint, curve_of, near_best_s
 from heterps.planning.place import chooses_options, place
-from heterps.planning.place_result import PlaceResult
 from heterps.planning.warm_up import warm_up
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import (

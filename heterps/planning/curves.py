@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from heterps.planning.place_result import PlaceResult
+from heterps.micro_batches.place_result import PlaceResult
 from heterps_agents.interface.finds import Find
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from heterps.planning.place_result import PlaceResult, TriedSize
+from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps_agents.finishing.idle_devices import IdleClass, idle_classes
 from heterps_configs.documents.plan import LayerRange, Plan, Stage
 from heterps_configs.errors import HeterpsError

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from heterps.planning.sizes import open_sizes, with_size
+from heterps.micro_batches.sizes import open_sizes, with_size
 from heterps_agents.exact.frontier import FrontierPoint, solve_frontier, undominated
 from heterps_agents.exact.solve import MAX_SECONDS, predicted_seconds
 from heterps_agents.interface.planner import Budget

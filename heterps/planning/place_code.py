@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from heterps.planning.one_size import place_one_size, with_executable
-from heterps.planning.place_result import PlaceResult
+from heterps.micro_batches.one_size import place_one_size, with_executable
+from heterps.micro_batches.place_result import PlaceResult
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from heterps.planning.one_size import with_executable
+from heterps.micro_batches.one_size import with_executable
+from heterps.micro_batches.place_result import PlaceResult
+from heterps.micro_batches.sizes import open_sizes, with_size
 from heterps.planning.place import place
-from heterps.planning.place_result import PlaceResult
-from heterps.planning.sizes import open_sizes, with_size
 from heterps.renting.bundles import Bundle, chains
 from heterps.renting.offer import Offer, offers
 from heterps_agents.interface.planner import Budget, Planner

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps.planning.explain import Alternative, ExplainedStage, Explanation
-from heterps.planning.place_result import PlaceResult, TriedSize
 from heterps.reports.console import interval_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names, idle_text, stage_groups
 from heterps.reports.profile_tables import parameters_text

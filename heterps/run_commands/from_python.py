@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from heterps.planning.place_result import PlaceResult
+from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.plans import problem_of_plan
 from heterps.run_commands.conduct import conduct, write_trace
 from heterps.run_commands.run_request import RUN_DIRECTORY, RunRequest, read_events

@@ -1,4 +1,4 @@
-"""A walk on the simulator: small changes of a plan, taken in a random order, judged by nothing else.
+"""A walk on the simulator: small changes of a plan, in a random order, judged by nothing else.
 
 Formulas do not know what slow links and waiting cost; where they are far from the simulator, what
 they like least may be the way to the best plan. So some of the changes are worse, less and less so

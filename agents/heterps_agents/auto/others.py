@@ -26,9 +26,13 @@ from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
 
-# Planners that answer in tenths of a second, beside even plans; those that do so for a few devices;
-# and those that take longer, for a few devices too.
-EVEN, QUICK, FOR_FEW = "uniform-3d", ("tangram",), ("hexiscale", "harp", "malleus", "autohete", "whale")
+# Even plans; planners that answer in tenths of a second for a few devices; and those that take
+# longer, for a few devices too.
+EVEN, QUICK, FOR_FEW = (
+    "uniform-3d",
+    ("tangram",),
+    ("hexiscale", "harp", "malleus", "autohete", "whale"),
+)
 SLOWER = ("hap", "metis", "sailor", "ppo")
 FEW_DEVICES, VERY_FEW_DEVICES = 16, 8
 # Islands of which `tangram` composes plans: each more takes twice as long.
@@ -42,7 +46,7 @@ PART = 1 / 2
 def quick_ways(problem: Problem) -> tuple[str, ...]:
     """Who is asked first where time is limited, in turn: those that take tenths of a second."""
     few = FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ()
-    composers = QUICK if len(problem.classes) <= MOST_ISLANDS else ()
+    composers = (COMPOSER,) if len(problem.classes) <= MOST_ISLANDS else ()
     return (EVEN, *composers, *few)
 
 
@@ -117,8 +121,6 @@ def _best_of(
     for name in names:
         if budget.is_exhausted:
             break
-        if name == COMPOSER and len(problem.classes) > MOST_ISLANDS:
-            continue
         with part_of(budget, PART) as own, contextlib.suppress(HeterpsError):
             best = better(problem, best, planner_named(name, seed).plan(problem, own))
     return best

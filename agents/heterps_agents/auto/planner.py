@@ -17,20 +17,18 @@ from heterps_agents.auto.others import (
     quick_ways,
 )
 from heterps_agents.auto.with_options import WithOptions
+from heterps_agents.interface.patient import FIRST_PART, QUICK_PART, WAY_PART
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
-from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
+from heterps_agents.learned.planner import DEFAULT_POLICY
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import shipped
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
 
-# Of a limit in time, for the quick answers of others; of what is left then, for the first plan. The
-# rest is for better ones.
-QUICK_PART, WAY_PART, FIRST_PART = 1 / 5, 1 / 2, 1 / 2
 # Plans that take so many times what the best takes are finished before one is chosen.
 NEAR_FINISH = 1.15
 
@@ -109,12 +107,7 @@ class AutoPlanner:
     def hurried(self) -> Planner:
         """Who answers first where time is limited: the policy, which needs least of it."""
         if DEFAULT_POLICY in shipped("policies"):
-            import os
-            if os.environ.get("LANES", "1") == "1":
-                return HurriedPlanner(self.name, self.seed, self.effort, chains_only=self.chains_only)
-            planner = PolicyPlanner(self.seed, effort=self.effort)
-            planner.name = self.name
-            return planner
+            return HurriedPlanner(self.name, self.seed, self.effort, chains_only=self.chains_only)
         return AutoPlanner(self.seed, self.effort, is_patient=False)
 
     def quick_ways(self, problem: Problem) -> tuple[str, ...]:

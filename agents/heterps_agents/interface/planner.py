@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Hashable
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from heterps_agents.interface.finds import Find, Finds
 from heterps_configs.documents.plan import Plan
@@ -184,32 +184,4 @@ class Planner(Protocol):
         Raises:
             InfeasibleError: No plan was found that keeps memory and the throughput floor.
         """
-        ...
-
-
-@runtime_checkable
-class PatientPlanner(Planner, Protocol):
-    """A planner that uses all of a limit in time, if it is patient.
-
-    Attributes:
-        is_patient: Whether it does.
-    """
-
-    is_patient: bool
-
-    @property
-    def hurried(self) -> Planner:
-        """Who answers first, in little time."""
-        ...
-
-    def quick_ways(self, problem: Problem) -> tuple[str, ...]:
-        """Names of what is asked first; each answers in tenths of a second."""
-        ...
-
-    def quick_plan(self, problem: Problem, budget: Budget, way: str) -> Plan | None:
-        """What one of them answers; None where it has no plan that may be used."""
-        ...
-
-    def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
-        """A plan, or a better one, found with all the time of a budget."""
         ...

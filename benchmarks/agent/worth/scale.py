@@ -16,8 +16,8 @@ from benchmarks.agent.set_tables import digest, numbers, set_tables
 from benchmarks.agent.worth.paired import paired
 from benchmarks.agent.worth.plain_weights import by_price, untrained
 from benchmarks.shared.row_store import RowStore
+from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.place import place
-from heterps.planning.place_result import PlaceResult
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.learned.efforts import with_effort

@@ -9,7 +9,8 @@ from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
 from heterps_agents.auto.going_on import GoingOn
 from heterps_agents.auto.planner import AutoPlanner
-from heterps_agents.interface.planner import Budget, PatientPlanner
+from heterps_agents.interface.patient import PatientPlanner
+from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.search.uniform import best_uniform
 from heterps_configs.errors import InfeasibleError

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from heterps.micro_batches.sizes import open_sizes
 from heterps.planning.compare import compare
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
-from heterps.planning.sizes import open_sizes
 from heterps.planning.strategies import OPEN
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import system_names

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from heterps.micro_batches.outlooks import BOUND_IS_ABOVE
+from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps.planning.explain import Explanation, explain
-from heterps.planning.place import BOUND_IS_ABOVE, place
-from heterps.planning.place_result import PlaceResult, TriedSize
+from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.reports.tables import dropped_lines, explanation_table, idle_lines, size_lines
 from heterps_agents.finishing.idle_devices import Found, IdleClass, Lifted

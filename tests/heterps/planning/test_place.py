@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from heterps.planning.place import NO_BUDGET, place
+from heterps.micro_batches.each_size import NO_BUDGET
+from heterps.micro_batches.sizes import open_sizes, with_size
+from heterps.planning.place import place
 from heterps.planning.problems import load_problem
-from heterps.planning.sizes import open_sizes, with_size
 from heterps.planning.strategies import OPEN
 from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.planner import PolicyPlanner

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from heterps.commands.simulate import memory_table
-from heterps.planning.place_result import PlaceResult
+from heterps.micro_batches.place_result import PlaceResult
 from heterps.reports.console import percent_text
 from heterps.reports.figures import timeline_figure
 from heterps.reports.folding import (

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from heterps.planning.place import NO_PLAN, place
-from heterps.planning.place_result import TriedSize
-from heterps.planning.sizes import open_sizes, with_bound_over, with_size
+from heterps.micro_batches.each_size import NO_PLAN
+from heterps.micro_batches.place_result import TriedSize
+from heterps.micro_batches.sizes import open_sizes, with_bound_over, with_size
+from heterps.planning.place import place
 from heterps_configs.documents.job import Strategy
 from tests.envs.small_problems import chain_problem
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heterps.planning.place_result import PlaceResult, TriedSize
+from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps_agents.exact.all_plans import least_of_all
 from heterps_agents.exact.planner import proving_tables
 from heterps_agents.exact.solve import solve

@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
 
-from heterps.planning.place_result import PlaceResult
+from heterps.micro_batches.place_result import PlaceResult
 from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.in_flight_choice import choose_in_flight
 from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.finishing.reduce_choice import choose_reduce
-from heterps_agents.interface.planner import Budget, PatientPlanner, Planner
+from heterps_agents.interface.patient import PatientPlanner
+from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import OwnCost, System
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
@@ -46,19 +47,19 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
     return _finished(problem, planner, plan, budget, own_cost)
 
 
-def quick_result(
+def finished_result(
     problem: Problem, plan: Plan, planner: PatientPlanner, budget: Budget
 ) -> PlaceResult | None:
-    """A plan that was found in tenths of a second, finished; None where it does not fit then.
+    """A plan with all that is chosen for it alone; None where it does not fit then.
 
     Args:
         problem: With a size of micro-batches.
-        plan: The plan.
-        planner: Who found it.
+        plan: One that was found in tenths of a second.
+        planner: Who is asked.
         budget: What it may spend.
     """
     with contextlib.suppress(InfeasibleError):
-        return _finished(problem, planner, plan, budget)
+        return _finished(problem, planner, plan.changed(planner=planner.name), budget)
     return None
 
 

@@ -1,0 +1,41 @@
+"""A planner that uses all of a limit in time, and how the time is divided."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from heterps_agents.interface.planner import Budget, Planner
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+
+# Of a limit in time, for what is found in tenths of a second; of what is left of that, for each way
+# to find it; of what is left then, for first plans. The rest is for better ones.
+QUICK_PART, WAY_PART, FIRST_PART = 1 / 4, 1 / 2, 3 / 5
+
+
+@runtime_checkable
+class PatientPlanner(Planner, Protocol):
+    """A planner that uses all of a limit in time, if it is patient.
+
+    Attributes:
+        is_patient: Whether it does.
+    """
+
+    is_patient: bool
+
+    @property
+    def hurried(self) -> Planner:
+        """Who answers first, in little time."""
+        ...
+
+    def quick_ways(self, problem: Problem) -> tuple[str, ...]:
+        """Names of what is asked first; each answers in tenths of a second."""
+        ...
+
+    def quick_plan(self, problem: Problem, budget: Budget, way: str) -> Plan | None:
+        """What one of them answers; None where it has no plan that may be used."""
+        ...
+
+    def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
+        """A plan, or a better one, found with all the time of a budget."""
+        ...

@@ -1,0 +1,77 @@
+"""A plan for each size of micro-batches, those first that promise most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from heterps.micro_batches.one_size import place_one_size
+from heterps.micro_batches.outlooks import cost_of, outlooks, rank, runs
+from heterps.micro_batches.place_result import PlaceResult, TriedSize
+from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.system import System
+from heterps_configs.errors import InfeasibleError
+from heterps_envs.problem import Problem
+
+# Of what is left of a budget, for the size whose turn it is.
+LEAST_PART = 1 / 2
+# Sizes of which something is known are left out where it costs so many times what the best costs.
+NEAR_QUICK = 1.2
+# Why a size of micro-batches is not the one.
+IS_BEHIND = "simple placements are too far behind for the time there is"
+NO_BUDGET = "the budget was spent before its turn"
+NO_PLAN = "no plan was found that fits"
+NO_BETTER_PLAN = "no plan was found that fits and comes near the best"
+
+
+def place_each_size(
+    asked: Sequence[Problem],
+    planner: Planner | System,
+    budget: Budget,
+    quick: Mapping[int, PlaceResult] | None = None,
+    least_part: float = LEAST_PART,
+) -> tuple[list[TriedSize], list[PlaceResult]]:
+    """What became of each size, and the best results of those that have a plan.
+
+    A size is left out whose lower bound is above what another one reaches, or whose simple
+    placements are so far above it that no search makes up for that.
+
+    Args:
+        asked: The problem with each size.
+        planner: Asked for each size, those first that promise most.
+        budget: What it may spend.
+        quick: What is known of some sizes; None where nothing was looked for.
+        least_part: Of what is left of the budget, for each size.
+
+    Raises:
+        InfeasibleError: None has a plan; the reason is that of the first.
+    """
+    answers = dict(quick or {})
+    promises = outlooks(asked, planner, budget, answers)
+    reasons: list[InfeasibleError] = []
+    tried: list[TriedSize] = []
+    for number, index in enumerate(sorted(range(len(asked)), key=promises.__getitem__)):
+        outlook, size = promises[index], asked[index].job.micro_batch_size
+        entry = TriedSize(size, outlook.bound, outlook.promised)
+        known = min(map(cost_of, filter(runs, answers.values())), default=math.inf)
+        is_behind = quick is not None and outlook.promised > NEAR_QUICK * known
+        if answers and (outlook.loses_to(known) or is_behind or budget.is_exhausted):
+            why = outlook.why(known) or (IS_BEHIND if is_behind else NO_BUDGET)
+            tried.append(entry._replace(why=why))
+            continue
+        own = budget.share(max(1 / (len(asked) - number), least_part))
+        if math.isfinite(known) and asked[index].job.objective == "throughput":
+            own.known_cost = known
+        try:
+            found = place_one_size(asked[index], planner, own)
+        except InfeasibleError as error:
+            reasons.append(error)
+            bound = max(entry.bound, error.least_step_time_s or 0.0)
+            entry = entry._replace(bound=bound, why=NO_BETTER_PLAN if answers else NO_PLAN)
+        else:
+            answers[size] = min(found, answers.get(size, found), key=rank)
+        tried.append(entry)
+        budget.charge(own)
+    if not answers:
+        raise reasons[0]
+    return tried, list(answers.values())

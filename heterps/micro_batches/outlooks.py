@@ -1,0 +1,118 @@
+"""What a size of micro-batches promises before anything is searched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from heterps.micro_batches.place_result import PlaceResult
+from heterps_agents.finishing.strategies import is_hopeless, promised_cost
+from heterps_agents.interface.patient import PatientPlanner
+from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.system import System
+from heterps_envs.closed_form.bounds import lower_bound
+from heterps_envs.options import option_tables, options_of
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.notes import can_run
+
+# Of a limit in evaluations, for simple placements, which say what a size promises.
+LOOKED_PART = 1 / 2
+# Why a size of micro-batches is not the one.
+BOUND_IS_ABOVE = "no placement that fits by the planners' rule is below the bound"
+IS_HOPELESS = "simple placements cost too much for any search to make up"
+
+
+class Outlook(NamedTuple):
+    """What is known of a size before anything is searched; in what the job minimises.
+
+    Attributes:
+        is_unseen: Nobody looked at it: its bound is all that is promised; it comes after others.
+        promised: Of simple placements, by the closed form, or of a plan that is there.
+        bound: No placement that fits by the rule of planners costs less.
+    """
+
+    is_unseen: bool
+    promised: float
+    bound: float
+
+    def loses_to(self, known: float) -> bool:
+        """Whether it can be left out beside a plan that costs so much."""
+        return known <= self.bound or is_hopeless(self.promised, known)
+
+    def why(self, known: float) -> str:
+        """Why it is left out; empty where it is not."""
+        if known <= self.bound:
+            return BOUND_IS_ABOVE
+        return IS_HOPELESS if is_hopeless(self.promised, known) else ""
+
+
+def outlooks(
+    asked: Sequence[Problem],
+    planner: Planner | System,
+    budget: Budget,
+    known: Mapping[int, PlaceResult],
+) -> list[Outlook]:
+    """What each size promises, by what is known of it or by simple placements.
+
+    These count as evaluations. Where such are limited, a planner that looks at simple placements
+    itself looks at them here already, with `LOOKED_PART` of the budget; another one does not.
+
+    Args:
+        asked: The problem with each size.
+        planner: Who is asked.
+        budget: What it may spend.
+        known: Results of some sizes.
+    """
+    bounds = [bound_of(each) for each in asked]
+    costs = {
+        index: cost_of(known[each.job.micro_batch_size])
+        for index, each in enumerate(asked)
+        if each.job.micro_batch_size in known
+    }
+    looks = budget.evaluations is None or isinstance(planner, PatientPlanner)
+    own = budget.share(LOOKED_PART)
+    for index in sorted(range(len(asked)), key=bounds.__getitem__):
+        if index in costs or math.isinf(bounds[index]):
+            continue
+        if looks and not (own.evaluations is not None and own.is_exhausted):
+            costs[index] = _promised(asked[index], own)
+    budget.charge(own)
+    return [
+        Outlook(index not in costs, costs.get(index, bound), bound)
+        for index, bound in enumerate(bounds)
+    ]
+
+
+def _promised(problem: Problem, budget: Budget) -> float:
+    """What simple placements cost, in what the job minimises."""
+    promised, job = promised_cost(problem, budget), problem.job
+    if job.objective == "price":  # of seconds times dollars per hour
+        promised *= 1e6 / 3600 / job.global_batch_size
+    return promised
+
+
+def bound_of(problem: Problem) -> float:
+    """A bound of every plan's step time; 0 where the price counts."""
+    if problem.job.objective == "price":
+        return 0.0
+    view = problem.views[-1]
+    return lower_bound(option_tables(view, options_of(view, problem.strategy)))
+
+
+def runs(result: PlaceResult) -> bool:
+    """Whether a result's plan can be run."""
+    return can_run(result.problem, result.plan)
+
+
+def rank(result: PlaceResult) -> tuple[bool, float]:
+    """What results are compared by: plans that cannot be run yet come last."""
+    return not runs(result), cost_of(result)
+
+
+def cost_of(result: PlaceResult) -> float:
+    """What the job minimises."""
+    shown = result.estimate
+    if result.problem.job.objective == "price":
+        return shown.price_usd_per_million_samples
+    return shown.step_time_s
