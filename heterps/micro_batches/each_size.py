@@ -29,7 +29,6 @@ def place_each_size(
     planner: Planner | System,
     budget: Budget,
     quick: Mapping[int, PlaceResult] | None = None,
-    least_part: float = LEAST_PART,
 ) -> tuple[list[TriedSize], list[PlaceResult]]:
     """What became of each size, and the best results of those that have a plan.
 
@@ -41,7 +40,6 @@ def place_each_size(
         planner: Asked for each size, those first that promise most.
         budget: What it may spend.
         quick: What is known of some sizes; None where nothing was looked for.
-        least_part: Of what is left of the budget, for each size.
 
     Raises:
         InfeasibleError: None has a plan; the reason is that of the first.
@@ -59,7 +57,7 @@ def place_each_size(
             why = outlook.why(known) or (IS_BEHIND if is_behind else NO_BUDGET)
             tried.append(entry._replace(why=why))
             continue
-        own = budget.share(max(1 / (len(asked) - number), least_part))
+        own = budget.share(max(1 / (len(asked) - number), LEAST_PART))
         if math.isfinite(known) and asked[index].job.objective == "throughput":
             own.known_cost = known
         try:

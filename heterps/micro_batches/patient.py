@@ -20,9 +20,9 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 
-# Of what is left of a way's time, for a quick plan of one size; of what is left of the time for
-# first plans, and for better ones, for each size.
-QUICK_SIZE_PART, FIRST_SIZE_PART, IMPROVED_PART = 1 / 2, 1 / 3, 1 / 2
+# Of what is left of a way's time, for a quick plan of one size; of what is left for better plans,
+# for each size.
+QUICK_SIZE_PART, IMPROVED_PART = 1 / 2, 1 / 2
 # So many are improved at most, that cost so many times what the best costs at most.
 MOST_IMPROVED, NEAR_BEST = 2, 1.1
 
@@ -51,7 +51,7 @@ def place_patiently(
     quick = _quick(asked, planner, own)
     budget.charge(own)
     own = budget.share(FIRST_PART)
-    tried, answers = place_each_size(asked, planner.hurried, own, quick, FIRST_SIZE_PART)
+    tried, answers = place_each_size(asked, planner.hurried, own, quick)
     budget.charge(own)
     return tried, _improved(answers, planner, budget)
 

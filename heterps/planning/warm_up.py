@@ -8,16 +8,21 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from heterps.planning.frontier import frontier
 from heterps.planning.place import place
 from heterps.planning.place_graph import load_compiled_code
 from heterps.planning.strategies import OPEN
 from heterps_agents.auto.planner import AutoPlanner
+from heterps_agents.finishing.simulated_walk import neighbours
 from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import planner_named, system_names
 from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import with_effort
 from heterps_agents.learned.planner import PolicyPlanner
+from heterps_agents.search.greedy import greedy_code
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job, Objective
 from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
@@ -50,6 +55,8 @@ def warm_up(planner: Planner, objective: Objective) -> None:
         return
     for each, problem in _answered(planner, objective):
         # A refusal comes again where it matters.
+        if isinstance(each, AutoPlanner):
+            _warm_up_walks(problem)
         with suppress(HeterpsError):
             # Moves on the simulator come after all else that `auto` does.
             is_longer = len(problem.classes) == _LARGER or isinstance(each, AutoPlanner)
@@ -79,11 +86,20 @@ def _warm_up_searches() -> None:
     problem = _tiny_problem("throughput", 2)
     for name in ("exact", "auto", *_OF_AUTO):
         place(problem, name, budget=Budget(_LARGER_EVALUATIONS))
+    _warm_up_walks(problem)
     warm_up_frontier()
     # Why there is no plan is found out by kernels, too.
     job = problem.job.changed(min_throughput_samples_per_s=1e9)
     with suppress(HeterpsError):
         place(replace(problem, job=job), "auto")
+
+
+def _warm_up_walks(problem: Problem) -> None:
+    """What `auto` needs for walks on the simulator, for which it has a limit in time."""
+    question = Question.of(problem, Budget())
+    code = greedy_code(question)
+    if code is not None:
+        neighbours(code, question, np.random.default_rng(0))
 
 
 def _warm_up_systems() -> None:
