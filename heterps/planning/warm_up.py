@@ -14,6 +14,7 @@ from heterps.planning.frontier import frontier
 from heterps.planning.place import place
 from heterps.planning.place_graph import load_compiled_code
 from heterps.planning.strategies import OPEN
+from heterps_agents.auto.others import SLOWER, quick_ways
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.finishing.simulated_walk import neighbours
 from heterps_agents.interface.planner import Budget, Planner
@@ -56,7 +57,7 @@ def warm_up(planner: Planner, objective: Objective) -> None:
     for each, problem in _answered(planner, objective):
         # A refusal comes again where it matters.
         if isinstance(each, AutoPlanner):
-            _warm_up_walks(problem)
+            _warm_up_going_on(problem)
         with suppress(HeterpsError):
             # Moves on the simulator come after all else that `auto` does.
             is_longer = len(problem.classes) == _LARGER or isinstance(each, AutoPlanner)
@@ -86,7 +87,7 @@ def _warm_up_searches() -> None:
     problem = _tiny_problem("throughput", 2)
     for name in ("exact", "auto", *_OF_AUTO):
         place(problem, name, budget=Budget(_LARGER_EVALUATIONS))
-    _warm_up_walks(problem)
+    _warm_up_going_on(problem)
     warm_up_frontier()
     # Why there is no plan is found out by kernels, too.
     job = problem.job.changed(min_throughput_samples_per_s=1e9)
@@ -94,8 +95,11 @@ def _warm_up_searches() -> None:
         place(replace(problem, job=job), "auto")
 
 
-def _warm_up_walks(problem: Problem) -> None:
-    """What `auto` needs for walks on the simulator, for which it has a limit in time."""
+def _warm_up_going_on(problem: Problem) -> None:
+    """What `auto` needs where it has a limit in time: others that it asks, and walks."""
+    for name in (*quick_ways(problem), *SLOWER):
+        with suppress(HeterpsError):
+            planner_named(name).plan(problem, Budget(_EVALUATIONS))
     question = Question.of(problem, Budget())
     code = greedy_code(question)
     if code is not None:

@@ -14,6 +14,7 @@ from numba.core.dispatcher import Dispatcher
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.planning.warm_up import warm_up
+from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 def loaded():
     kernels = [entry for entry in gc.get_objects() if isinstance(entry, Dispatcher)]
@@ -23,7 +24,9 @@ before = loaded()
 assert before
 problems = (("llama-7b", "a100-v100-t4"), ("resnet-50", "eight-types"), ("llama-7b", "h100-pod"))
 for model, cluster in problems:
-    place(load_problem(model, cluster), "auto", effort="fast")
+    problem = load_problem(model, cluster)
+    place(problem, "auto", effort="fast")
+    place(problem, "auto", budget=Budget(cpu_seconds=3))
 print({name for name, _ in loaded() - before})
 """
 
