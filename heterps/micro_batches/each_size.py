@@ -15,10 +15,7 @@ from heterps_envs.problem import Problem
 
 # Of what is left of a budget, for the size whose turn it is.
 LEAST_PART = 1 / 2
-# Sizes of which something is known are left out where it costs so many times what the best costs.
-NEAR_QUICK = 1.2
 # Why a size of micro-batches is not the one.
-IS_BEHIND = "simple placements are too far behind for the time there is"
 NO_BUDGET = "the budget was spent before its turn"
 NO_PLAN = "no plan was found that fits"
 NO_BETTER_PLAN = "no plan was found that fits and comes near the best"
@@ -39,23 +36,22 @@ def place_each_size(
         asked: The problem with each size.
         planner: Asked for each size, those first that promise most.
         budget: What it may spend.
-        quick: What is known of some sizes; None where nothing was looked for.
+        quick: What is known of some sizes, and returned where nothing better is found. It keeps
+            the planner from no size: even plans near the best are no reason against others.
 
     Raises:
         InfeasibleError: None has a plan; the reason is that of the first.
     """
-    answers = dict(quick or {})
-    promises = outlooks(asked, planner, budget, answers)
+    answers: dict[int, PlaceResult] = {}
+    promises = outlooks(asked, planner, budget)
     reasons: list[InfeasibleError] = []
     tried: list[TriedSize] = []
     for number, index in enumerate(sorted(range(len(asked)), key=promises.__getitem__)):
         outlook, size = promises[index], asked[index].job.micro_batch_size
         entry = TriedSize(size, outlook.bound, outlook.promised)
         known = min(map(cost_of, filter(runs, answers.values())), default=math.inf)
-        is_behind = quick is not None and outlook.promised > NEAR_QUICK * known
-        if answers and (outlook.loses_to(known) or is_behind or budget.is_exhausted):
-            why = outlook.why(known) or (IS_BEHIND if is_behind else NO_BUDGET)
-            tried.append(entry._replace(why=why))
+        if (answers or quick) and (outlook.loses_to(known) or budget.is_exhausted):
+            tried.append(entry._replace(why=outlook.why(known) or NO_BUDGET))
             continue
         own = budget.share(max(1 / (len(asked) - number), LEAST_PART))
         if math.isfinite(known) and asked[index].job.objective == "throughput":
@@ -67,9 +63,11 @@ def place_each_size(
             bound = max(entry.bound, error.least_step_time_s or 0.0)
             entry = entry._replace(bound=bound, why=NO_BETTER_PLAN if answers else NO_PLAN)
         else:
-            answers[size] = min(found, answers.get(size, found), key=rank)
+            answers[size] = found
         tried.append(entry)
         budget.charge(own)
+    for size, result in (quick or {}).items():
+        answers[size] = min(answers.get(size, result), result, key=rank)
     if not answers:
         raise reasons[0]
     return tried, list(answers.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from heterps.micro_batches.place_result import PlaceResult
@@ -47,13 +47,8 @@ class Outlook(NamedTuple):
         return IS_HOPELESS if is_hopeless(self.promised, known) else ""
 
 
-def outlooks(
-    asked: Sequence[Problem],
-    planner: Planner | System,
-    budget: Budget,
-    known: Mapping[int, PlaceResult],
-) -> list[Outlook]:
-    """What each size promises, by what is known of it or by simple placements.
+def outlooks(asked: Sequence[Problem], planner: Planner | System, budget: Budget) -> list[Outlook]:
+    """What each size promises, by simple placements.
 
     These count as evaluations. Where such are limited, a planner that looks at simple placements
     itself looks at them here already, with `LOOKED_PART` of the budget; another one does not.
@@ -62,18 +57,13 @@ def outlooks(
         asked: The problem with each size.
         planner: Who is asked.
         budget: What it may spend.
-        known: Results of some sizes.
     """
     bounds = [bound_of(each) for each in asked]
-    costs = {
-        index: cost_of(known[each.job.micro_batch_size])
-        for index, each in enumerate(asked)
-        if each.job.micro_batch_size in known
-    }
+    costs: dict[int, float] = {}
     looks = budget.evaluations is None or isinstance(planner, PatientPlanner)
     own = budget.share(LOOKED_PART)
     for index in sorted(range(len(asked)), key=bounds.__getitem__):
-        if index in costs or math.isinf(bounds[index]):
+        if math.isinf(bounds[index]):
             continue
         if looks and not (own.evaluations is not None and own.is_exhausted):
             costs[index] = _promised(asked[index], own)

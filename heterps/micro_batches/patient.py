@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from heterps.micro_batches.each_size import NEAR_QUICK, place_each_size
+from heterps.micro_batches.each_size import place_each_size
 from heterps.micro_batches.one_size import finished_result, improve_one_size
 from heterps.micro_batches.outlooks import bound_of, cost_of, rank
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
@@ -23,6 +23,8 @@ from heterps_envs.simulator.simulate import estimate
 # Of what is left of a way's time, for a quick plan of one size; of what is left for better plans,
 # for each size.
 QUICK_SIZE_PART, IMPROVED_PART = 1 / 2, 1 / 2
+# Quick plans are finished that cost so many times what the best of them costs at most.
+NEAR_QUICK = 1.2
 # So many are improved at most, that cost so many times what the best costs at most.
 MOST_IMPROVED, NEAR_BEST = 2, 1.1
 

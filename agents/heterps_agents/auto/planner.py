@@ -7,7 +7,6 @@ from heterps_agents.asymmetric.candidates import candidates
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
 from heterps_agents.auto.going_on import GoingOn
-from heterps_agents.auto.hurried import HurriedPlanner
 from heterps_agents.auto.others import (
     finders,
     finished,
@@ -22,7 +21,7 @@ from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
-from heterps_agents.learned.planner import DEFAULT_POLICY
+from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import shipped
@@ -107,7 +106,9 @@ class AutoPlanner:
     def hurried(self) -> Planner:
         """Who answers first where time is limited: the policy, which needs least of it."""
         if DEFAULT_POLICY in shipped("policies"):
-            return HurriedPlanner(self.name, self.seed, self.effort, chains_only=self.chains_only)
+            planner = PolicyPlanner(self.seed, effort=self.effort)
+            planner.name = self.name
+            return planner
         return AutoPlanner(self.seed, self.effort, is_patient=False)
 
     def quick_ways(self, problem: Problem) -> tuple[str, ...]:

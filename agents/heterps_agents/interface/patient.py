@@ -10,7 +10,7 @@ from heterps_envs.problem import Problem
 
 # Of a limit in time, for what is found in tenths of a second; of what is left of that, for each way
 # to find it; of what is left then, for first plans. The rest is for better ones.
-QUICK_PART, WAY_PART, FIRST_PART = 1 / 4, 1 / 2, 3 / 5
+QUICK_PART, WAY_PART, FIRST_PART = 1 / 6, 1 / 2, 4 / 5
 
 
 @runtime_checkable
