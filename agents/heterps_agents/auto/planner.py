@@ -16,6 +16,7 @@ from heterps_agents.auto.others import (
     quick_ways,
 )
 from heterps_agents.auto.with_options import WithOptions
+from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.interface.patient import FIRST_PART, QUICK_PART, WAY_PART
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
@@ -93,7 +94,7 @@ class AutoPlanner:
         own = budget.share(FIRST_PART)
         own.known_cost = budget.known_cost
         try:
-            first = self.hurried.plan(problem, own)
+            first = best_of_finds(problem, self.hurried.plan(problem, own), own)
         except InfeasibleError:
             if best is None:
                 raise
