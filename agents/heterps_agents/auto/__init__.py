@@ -1,6 +1,6 @@
 """The planner of choice: the exact solver, the policy, searches, and others' answers.
 
 Front door: `planner.AutoPlanner`. `chains` looks for chains without options, `with_options` for
-those with them, `others` asks other planners, `going_on` is what follows while time is left, and
-`bounds` says how far a plan is from what is known of all.
+those with them, `others` asks other planners, `going_on` is what follows while time is left, with
+`walks` on the simulator, and `bounds` says how far a plan is from what is known of all.
 """
