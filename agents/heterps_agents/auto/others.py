@@ -36,7 +36,11 @@ EVEN, QUICK, FOR_FEW = (
 SLOWER = ("hap", "metis", "sailor", "ppo")
 FEW_DEVICES, VERY_FEW_DEVICES = 16, 8
 # Islands of which `tangram` composes plans: each more takes twice as long.
-COMPOSER, MOST_ISLANDS = "tangram", 5
+# Where time is limited, that ends it.
+COMPOSER, MOST_ISLANDS, MOST_ISLANDS_IN_TIME = "tangram", 5, 8
+# For few devices plans are finished before they are compared: with more micro-batches in flight
+# an even one behind slow links may take so many times less.
+FINISHING_GAIN = 1.6
 # Planners whose finds count, with so many evaluations, and devices up to which they are asked.
 FINDERS, FINDER_EVALUATIONS, FINDERS_DEVICES = ("annealing", "exact"), 10_000, 64
 # Of the time that is left, for each.
@@ -46,7 +50,7 @@ PART = 1 / 2
 def quick_ways(problem: Problem) -> tuple[str, ...]:
     """Who is asked first where time is limited, in turn: those that take tenths of a second."""
     few = FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ()
-    composers = (COMPOSER,) if len(problem.classes) <= MOST_ISLANDS else ()
+    composers = (COMPOSER,) if len(problem.classes) <= MOST_ISLANDS_IN_TIME else ()
     return (EVEN, *composers, *few)
 
 
@@ -59,12 +63,17 @@ def quick_plan(problem: Problem, budget: Budget, seed: int, way: str) -> Plan | 
         seed: Of those that draw random numbers.
         way: One of `quick_ways`.
     """
+    is_few = len(problem.cluster.devices) <= FEW_DEVICES
+    found: Plan | None = None
     if way == EVEN:
-        even = best_uniform(problem, budget, seed, below=budget.known_cost)
-        return None if even is None else better(problem, None, even.plan)
-    with contextlib.suppress(HeterpsError):
-        return better(problem, None, planner_named(way, seed).plan(problem, budget))
-    return None
+        most = budget.known_cost * (FINISHING_GAIN if is_few else 1.0)
+        even = best_uniform(problem, budget, seed, below=most)
+        found = None if even is None else even.plan
+    else:
+        with contextlib.suppress(HeterpsError):
+            found = planner_named(way, seed).plan(problem, budget)
+    found = None if found is None else better(problem, None, found)
+    return finished(problem, found, budget) if found is not None and is_few else found
 
 
 def slower_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from heterps.micro_batches.sizes import with_size
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
 from heterps_agents.auto import others
 from heterps_agents.auto.others import (
     EVEN,
+    FINISHING_GAIN,
     better,
     finders,
+    finished,
     plan_of_finds,
     quick_plan,
     quick_ways,
@@ -22,6 +25,7 @@ from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
+from heterps_envs.problem_sets.field import SEEDS, FieldCase, field_problem
 from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
 
 
@@ -46,8 +50,20 @@ def test_even_plans_are_looked_for_below_what_is_known(problem: Problem) -> None
     even = best_uniform(problem, Budget())
     assert even is not None
     budget = Budget()
-    budget.known_cost = even.cost
+    budget.known_cost = even.cost / FINISHING_GAIN
     assert quick_plan(problem, budget, 0, EVEN) is None
+
+
+def test_quick_plans_of_few_devices_are_finished_before_they_are_compared() -> None:
+    asked = field_problem(FieldCase("home-boxes", 7), SEEDS["development"])
+    sized = [with_size(asked, size) for size in (2, 4)]
+    for problem in sized:
+        even = best_uniform(problem, Budget())
+        found = quick_plan(problem, Budget(), 0, EVEN)
+        assert even is not None
+        assert found is not None
+        seconds = simulated_step_time_s(problem, finished(problem, even.plan, Budget()))
+        assert simulated_step_time_s(problem, found) <= seconds * (1 + 1e-9)
 
 
 def test_a_planner_that_refuses_or_fails_has_no_quick_plan(
