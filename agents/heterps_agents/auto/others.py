@@ -98,7 +98,7 @@ def plan_of_finds(problem: Problem, budget: Budget, seed: int, finder: str) -> P
     with contextlib.suppress(HeterpsError):
         found = planner_named(finder, seed).plan(problem, own)
         plan = better(problem, None, best_of_finds(problem, found, own))
-    budget.spend(own.evaluations_used)
+    budget.charge(own)
     return plan
 
 

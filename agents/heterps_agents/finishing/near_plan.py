@@ -88,8 +88,12 @@ def _found(view: Problem, plan: Plan, budget: Budget, seeds: Sequence[int]) -> l
         return []
     codes: dict[bytes, Code] = {}
     for seed in seeds:
-        budget.spend(EVALUATIONS)
-        code = polish(start, question.kernel, EVALUATIONS, seed, question.goal)
+        left = budget.evaluations_left
+        evaluations = EVALUATIONS if left is None else min(EVALUATIONS, left)
+        if evaluations == 0:
+            break
+        budget.spend(evaluations)
+        code = polish(start, question.kernel, evaluations, seed, question.goal)
         codes[code.tobytes()] = code
     plans = []
     for code in codes.values():
