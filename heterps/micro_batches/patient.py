@@ -1,7 +1,7 @@
 """A plan for each size of micro-batches within a limit in time, all of which is used.
 
-First what is found in tenths of a second, for all sizes; then plans of the sizes that are near the
-best; then the best of these, improved until the time is over.
+First what is found in tenths of a second, for all sizes; then plans of the sizes that simple
+placements promise most of; then the best two of all, improved until the time is over.
 """
 
 from __future__ import annotations

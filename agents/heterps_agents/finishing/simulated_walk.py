@@ -17,7 +17,7 @@ from heterps_agents.finishing.simulated_costs import Simulated, SimulatedCosts
 from heterps_agents.interface.question import Question
 from heterps_agents.search.refine import climb
 from heterps_agents.search.stage_changes import change_stages, copy_stages, num_changes
-from heterps_envs.arrays import Code, Floats
+from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.objective import MISSES_FLOOR, limited_cost, read_stages, write_code
 
@@ -28,7 +28,8 @@ DRAWN, MOST_TRIED = 64, 60
 # Evaluations of the closed form for the cuts of a change.
 _MOST_CLIMBED = 200
 _SHIFTS = np.array([1, -1, 2, -2, 3, -3])
-_MOVES_CUT, _CHANGES_STAGE, _DOUBLES = 0, 1, 2
+# Of four changes one moves a cut, one doubles or halves replicas; the others are of stages.
+_MOVES_CUT, _DOUBLES = 0, 1
 
 
 def walk(costs: SimulatedCosts, question: Question, start: Simulated) -> None:
@@ -62,17 +63,17 @@ def walk(costs: SimulatedCosts, question: Question, start: Simulated) -> None:
 
 def neighbours(code: Code, question: Question, rng: np.random.Generator) -> list[Code]:
     """Distinct placements a small change away, in a random order; those that fit by the rule."""
-    codes, costs = np.zeros((DRAWN, len(code)), np.int32), np.empty(DRAWN)
+    codes = np.zeros((DRAWN, len(code)), np.int32)
     numbers = rng.integers(0, 1 << 30, (DRAWN, 4))
-    count = _draw(question.kernel, question.goal, code, numbers, codes, costs)
+    count = _draw(question.kernel, question.goal, code, numbers, codes)
     distinct = {codes[index].tobytes(): codes[index] for index in range(count)}
     distinct.pop(code.tobytes(), None)
     return list(distinct.values())
 
 
 @njit(cache=True)
-def _draw(k: Any, goal: Any, code: Any, numbers: Any, codes: Any, costs: Floats) -> int:
-    """Writes changes of a code and what they cost by the closed form; returns how many fit."""
+def _draw(k: Any, goal: Any, code: Any, numbers: Any, codes: Any) -> int:
+    """Writes changes of a code that fit by the closed form; returns how many."""
     stages, trial = np.empty((2, k.num_layers + 1, 3), np.int64)
     used = np.empty(k.num_classes, np.int64)
     count, found = read_stages(code, stages), 0
@@ -103,6 +104,5 @@ def _draw(k: Any, goal: Any, code: Any, numbers: Any, codes: Any, costs: Floats)
         if cost >= MISSES_FLOOR:
             continue
         write_code(trial, changed, codes[found])
-        costs[found] = cost
         found += 1
     return found
