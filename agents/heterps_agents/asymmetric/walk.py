@@ -13,12 +13,9 @@ from itertools import chain
 from heterps_agents.asymmetric.judged import Judge, Judged
 from heterps_agents.asymmetric.moves import Moves
 from heterps_agents.asymmetric.weave import Weave, plan_of_weave
+from heterps_agents.finishing.simulated_walk import MOST_TRIED, THRESHOLD
 from heterps_agents.interface.planner import Budget
 
-# A change may be so much worse in the beginning, of what the plan costs.
-THRESHOLD = 0.05
-# So many changes in turn that are all too bad: the walk goes on from the best plan.
-MOST_TRIED = 60
 # A better plan is so much better.
 GAIN = 1 - 1e-4
 
