@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 from heterps_envs.arrays import Floats
 
+LEAST_PART = 1e-9  # Of the longest pipeline's time: a micro-batch that takes less counts as that.
+
 
 def least_longest(steps_s: Sequence[Floats], total: int) -> tuple[int, ...] | None:
     """Micro-batches of each pipeline, one at least, that minimise the longest time, exactly.
@@ -48,7 +50,7 @@ def by_rates(
 
     Args:
         first_s: Of each pipeline.
-        each_s: Of each pipeline, above 0.
+        each_s: Of each pipeline.
         total: Micro-batches of all of them.
 
     Returns:
@@ -57,6 +59,8 @@ def by_rates(
     size = len(first_s)
     if size > total:
         return None
+    longest_s = max(first + each for first, each in zip(first_s, each_s, strict=True))
+    each_s = [max(each, LEAST_PART * longest_s, 1e-30) for each in each_s]
     # Those that are not done with one by then have one all the same, and count no more.
     free, left, level = set(range(size)), total, math.inf
     while free:

@@ -56,3 +56,15 @@ def test_room_for_few_micro_batches_is_kept() -> None:
     slow = np.array([0.0, 5.0, 10.0, 15.0, 20.0, 25.0])
     assert least_longest([fast, slow], 5) == (2, 3)
     assert least_longest([fast, fast], 5) is None
+
+
+@pytest.mark.parametrize(
+    ("first_s", "each_s"), [([0.0, 0.0], [0.0, 0.0]), ([1.0, 1.0], [0.0, 1.0]), ([3.0], [0.0])]
+)
+def test_lanes_that_take_no_time_share_all_micro_batches(
+    first_s: list[float], each_s: list[float]
+) -> None:
+    shares = by_rates(first_s, each_s, 12)
+    assert shares is not None
+    assert sum(shares) == 12
+    assert min(shares) >= 1
