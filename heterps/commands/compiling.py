@@ -14,7 +14,7 @@ def run_compile() -> None:
     """Compiles in two processes; what is compiled already is only read."""
     started = time.perf_counter()
     with (
-        remarks.status("compiling kernels, one to two minutes"),
+        remarks.status("compiling kernels, some minutes"),
         ProcessPoolExecutor(2, get_context("spawn")) as pool,
     ):
         list(pool.map(compile_part, PARTS))

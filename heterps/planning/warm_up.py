@@ -32,7 +32,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 
 # Of all compiled code; two of them at a time, the longest first.
-PARTS = ("policies", "searches", "training", "systems")
+PARTS = ("policies", "searches", "graphs", "training", "systems")
 # Planners whose searches `auto` uses beside the policy.
 _OF_AUTO = ("annealing", "genetic", "cross-entropy", "random")
 # Enough for greedy, which every search starts from, and for an update of every network.
@@ -73,6 +73,7 @@ def compile_part(part: str) -> None:
     {
         "searches": _warm_up_searches,
         "policies": _warm_up_policies,
+        "graphs": _warm_up_graphs,
         "training": _warm_up_training,
         "systems": _warm_up_systems,
     }[part]()
@@ -80,6 +81,9 @@ def compile_part(part: str) -> None:
 
 def _warm_up_policies() -> None:
     warm_up(PolicyPlanner(), "throughput")
+
+
+def _warm_up_graphs() -> None:
     load_compiled_code(None)
 
 
@@ -87,6 +91,7 @@ def _warm_up_searches() -> None:
     problem = _tiny_problem("throughput", 2)
     for name in ("exact", "auto", *_OF_AUTO):
         place(problem, name, budget=Budget(_LARGER_EVALUATIONS))
+    place(replace(problem, strategy=OPEN), "auto", budget=Budget(_LARGER_EVALUATIONS))
     _warm_up_going_on(problem)
     warm_up_frontier()
     # Why there is no plan is found out by kernels, too.

@@ -78,7 +78,7 @@ def say_when_compiling() -> None:
 
     tell_when_compiling(
         lambda: remarks.print(
-            "compiling kernels: once after installation, one to two minutes; no part of any budget "
+            "compiling kernels: once after installation, some minutes; no part of any budget "
             "(`heterps compile` does it beforehand)",
             soft_wrap=True,
         )

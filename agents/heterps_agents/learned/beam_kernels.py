@@ -67,7 +67,7 @@ def expand(terms: Any, level: Any, count: int, room: Any) -> tuple[int, int]:
     p, rows, view, out = terms.problems, level.rows, room.seen, room.candidates
     found, parents = 0, 0
     for row in range(count):
-        if not observe_row(p, rows, row, view, 0, room.scratch):
+        if not observe_row(p, rows, row, view, np.int64(0), room.scratch):
             continue
         first, useful = found, 0
         for action in range(view.allowed.shape[1]):

@@ -18,6 +18,7 @@ from heterps_runtime.elastic.supervisor import Supervisor
 from heterps_runtime.fleet.local import LocalPlace
 from heterps_runtime.fleet.others import OtherHosts
 from heterps_runtime.fleet.processes import Processes
+from heterps_runtime.huggingface.library import modules_of
 from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.template import Template
 from heterps_runtime.run.launcher import (
@@ -99,7 +100,8 @@ def run_elastic(
         names = [device.name for device in problem.cluster.devices]
         hosts = None if others is None else others.hosts
         devices = [tuple(names)] if hosts is None else hosts.devices(problem.cluster, names)
-        own = LocalPlace(devices[0], directory, settings.num_threads, hosts)
+        libraries = modules_of(problem.profile.source)
+        own = LocalPlace(devices[0], directory, settings.num_threads, hosts, libraries)
         with Processes([own]) as processes:
             supervisor = Supervisor(
                 run,

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from signal import Signals
 
@@ -23,11 +23,6 @@ WORKER_MODULE = "heterps_runtime.elastic.worker"
 _EXITING = 0x4
 
 
-def start_template(environment: Mapping[str, str], log: Path) -> Template:
-    """The process that all others are forked from."""
-    return Template(WORKER_MODULE, environment, log)
-
-
 class LocalPlace(Place):
     """This host.
 
@@ -36,6 +31,7 @@ class LocalPlace(Place):
         directory: Run directory; what processes print before they have a log goes to its log.
         num_threads: Threads of each one's kernels.
         hosts: Of a run on several.
+        libraries: That its processes will import.
     """
 
     def __init__(
@@ -44,11 +40,12 @@ class LocalPlace(Place):
         directory: Path,
         num_threads: int,
         hosts: Hosts | None = None,
+        libraries: Sequence[str] = (),
     ) -> None:
         self.devices = tuple(devices)
         self._directory, self._log = directory, directory / LOG_FILE
         self._environment = {**worker_environment(num_threads), **gloo_environment(hosts)}
-        self._template = start_template(self._environment, self._log)
+        self._template = Template(WORKER_MODULE, self._environment, self._log, libraries)
 
     def __exit__(self, *raised: object) -> None:
         self._template.__exit__()

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from heterps_configs.documents.model_profile import ModelSource
 from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_configs.huggingface_config import config_problems
 from heterps_runtime.huggingface.checks import check_config
@@ -45,6 +46,15 @@ def read_config(config: dict[str, Any]) -> Any:
         return transformers.AutoConfig.for_model(config["model_type"], **content)
     except Exception as error:
         raise HeterpsError(f"config of {config['model_type']}: {one_line(error)}") from error
+
+
+def modules_of(source: ModelSource | None) -> tuple[str, ...]:
+    """Names of what building a model imports for seconds; none for those of other libraries."""
+    if source is None or source.config is None:
+        return ()
+    name = str(source.config.get("model_type")).replace("-", "_")
+    auto = "transformers.models.auto.modeling_auto"
+    return (auto, f"transformers.models.{name}.modeling_{name}") if name.isidentifier() else (auto,)
 
 
 def class_named(architecture: str) -> Any:

@@ -80,15 +80,23 @@ class Template(AbstractContextManager["Template", None]):
         module: What it imports: has `main(arguments: list[str]) -> int`.
         environment: Its variables. What libraries read when they are loaded counts for all copies.
         log: File that its standard error is appended to.
+        libraries: Modules that copies will import, so that each need not do it by itself. Those
+            that cannot be imported are left to the copies, which say why.
     """
 
-    def __init__(self, module: str, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        module: str,
+        environment: Mapping[str, str],
+        log: Path,
+        libraries: Sequence[str] = (),
+    ) -> None:
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with log.open("ab") as errors, other:
             # Its own session: an interrupt on the terminal reaches only who started it.
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
                 # The log's path is for those who look at a list of processes.
-                [sys.executable, "-m", _SERVER, str(other.fileno()), module, str(log)],
+                [sys.executable, "-m", _SERVER, str(other.fileno()), module, str(log), *libraries],
                 pass_fds=(other.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """The process that `template.Template` starts: imports a module once, and forks on request.
 
-    python -m heterps_runtime.process.template_server DESCRIPTOR MODULE LOG
+    python -m heterps_runtime.process.template_server DESCRIPTOR MODULE LOG [LIBRARY ...]
 
 Requests and answers are lines of JSON on a socket, whose end is the end of this process: then the
 processes that it forked notice that their parent has gone. There are no threads here, so that a
@@ -126,5 +126,8 @@ def _become(request: dict[str, Any], descriptors: Sequence[int], main: Main) -> 
 
 if __name__ == "__main__":
     imported = import_module(sys.argv[2])
+    for library in sys.argv[4:]:
+        with contextlib.suppress(Exception):
+            import_module(library)
     gc.collect()
     serve(socket.socket(fileno=int(sys.argv[1])), imported.main)

@@ -13,6 +13,7 @@ from heterps_configs.documents.run_settings import Engine, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.huggingface.library import modules_of
 from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.template import Template
 from heterps_runtime.run.host_group import HostGroup
@@ -95,7 +96,10 @@ def run_plan(
             **gloo_environment(None if hosts is None else hosts.hosts),
         }
         # It imports what ranks need while the rest is prepared.
-        template = stack.enter_context(Template(WORKER_MODULE, environment, directory / LOG_FILE))
+        libraries = modules_of(problem.profile.source)
+        template = stack.enter_context(
+            Template(WORKER_MODULE, environment, directory / LOG_FILE, libraries)
+        )
         run = RunState(problem, specification, directory, hooks)
         run.predict(problem, plan, schedule)
         specification.to_json_file(directory / SPECIFICATION_FILE)

@@ -12,6 +12,7 @@ import torch
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
+from heterps_runtime.huggingface.library import modules_of
 from heterps_runtime.process.template import Template
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import (
@@ -103,7 +104,8 @@ def join_run(
     prepare_directory(run_directory)
     specification.to_json_file(run_directory / SPECIFICATION_FILE)
     environment = {**worker_environment(num_threads), **gloo_environment(group.hosts)}
-    with Template(WORKER_MODULE, environment, run_directory / LOG_FILE) as template:
+    libraries = modules_of(specification.profile.source)
+    with Template(WORKER_MODULE, environment, run_directory / LOG_FILE, libraries) as template:
         world = _world(group, content["devices"])
         arguments = [str(run_directory)]
         with Workers(template, run_directory, arguments, environment, world) as workers:

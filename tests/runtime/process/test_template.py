@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ WORD = {**os.environ, "WORD": "hello"}
 
 
 def _echo(arguments: list[str]) -> int:
+    if arguments == ["imported"]:
+        arguments = [str("colorsys" in sys.modules)]
     print(os.environ["WORD"], *arguments, flush=True)
     if arguments == ["wait"]:
         time.sleep(60)
@@ -62,6 +65,16 @@ def test_signals_reach_its_group(template: Template, tmp_path: Path) -> None:
 def test_a_request_may_be_longer_than_a_message(template: Template, tmp_path: Path) -> None:
     process = template.fork(["x" * 300_000], WORD, tmp_path / "log")
     assert len(process.stdout.read()) == len("hello ") + 300_000 + 1
+
+
+def test_it_imports_for_its_copies_what_can_be_imported(tmp_path: Path) -> None:
+    libraries = ("no_such_library", "colorsys")
+    with Template(
+        "tests.runtime.process.test_template", WORD, tmp_path / "log", libraries
+    ) as template:
+        process = template.fork(["imported"], WORD, tmp_path / "log")
+        assert process.stdout.read() == "hello True\n"
+    assert (tmp_path / "log").read_text() == ""
 
 
 def test_a_template_whose_answers_nobody_reads_ends_quietly(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def _fewest(
     return high  # type: ignore[no-any-return]
 
 
-@njit(**BORROWING, inline="always")
+@njit(**BORROWING)
 def observe_rung(
     p: Any, rows: Any, row: int, view: Any, line: int, wanted: Any, left: Any, scratch: Any
 ) -> tuple[int, float]:
