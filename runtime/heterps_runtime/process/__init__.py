@@ -1,4 +1,4 @@
-"""One process: forked from one that has imported torch; its memory, log and clock.
+"""One process: forked from one that imported torch; its memory, log and clock.
 
 Front doors: `template.Template` forks, `memory_ledger.MemoryLedger` counts bytes. torch's compiler,
 which nothing here needs, is kept out by `without_compiler`.
