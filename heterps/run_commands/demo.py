@@ -34,6 +34,7 @@ from heterps_configs.library import load_cluster, load_profile
 from heterps_configs.outputs import folder_lock, try_outputs
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulate
+from heterps_runtime.process.template_pool import keeping_templates
 from heterps_runtime.run.result import RunResult
 from heterps_runtime.run.run_plan import run_plan
 
@@ -74,7 +75,7 @@ def run_demo(folder: Path, *, train_s: float, seed: int) -> None:
         seed: Of training, planning, parameters and data.
     """
     try_outputs(folders={"--run-directory": folder})
-    with folder_lock(folder):
+    with folder_lock(folder), keeping_templates():
         _run(folder, train_s, seed)
 
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from heterps_agents.asymmetric.descent import Descent, Patience
 from heterps_agents.asymmetric.devices import Parts, on_devices
 from heterps_agents.asymmetric.estimates import Estimates
+from heterps_agents.asymmetric.islands import islands
 from heterps_agents.asymmetric.judged import Judge, Judged
 from heterps_agents.asymmetric.mixes import good_mixes
 from heterps_agents.asymmetric.moves import Moves
@@ -50,6 +51,7 @@ class Trial(NamedTuple):
         stages: That may be simulated in all, replicas counted.
         sees_all: Whether pipelines are sought in every view of the problem, or in the first and the
             last: with a class for each node, and with the fastest links.
+        islands: Parts of the cluster in which pipelines are sought as if there were no others.
     """
 
     pipes: Effort
@@ -59,14 +61,22 @@ class Trial(NamedTuple):
     rooms: tuple[float, ...]
     stages: int
     sees_all: bool
+    islands: int = 0
 
 
 QUICK = Trial(Effort(2e5, 24, (2,)), Patience(24_000, 10, 1.02), 6, (0.2,), (1.0, 1.3), 300, False)
 LONGER = Trial(
-    Effort(5e5, 32, (2,)), Patience(100_000, 40, 1.05), 20, (0.2, 1.0), (1.0, 1.3), 3_000, False
+    Effort(5e5, 32, (2,)), Patience(100_000, 40, 1.05), 20, (0.2, 1.0), (1.0, 1.3), 3_000, False, 4
 )
 THOROUGH = Trial(
-    Effort(5e6, 64, (1, 4)), Patience(200_000, 40, 1.05), 30, (0.2, 1.0), (1.0, 1.3), 6_000, True
+    Effort(5e6, 64, (1, 4)),
+    Patience(200_000, 40, 1.05),
+    30,
+    (0.2, 1.0),
+    (1.0, 1.3),
+    6_000,
+    True,
+    12,
 )
 
 
@@ -188,7 +198,8 @@ class _Search:
     def _views(self) -> list[View]:
         views = self._problem.views
         chosen = views if self._trial.sees_all or len(views) < 3 else (views[0], views[-1])
-        return [View.of(view, self._room) for view in chosen]
+        alone = islands(self._problem, self._trial.islands)
+        return [View.of(view, self._room) for view in (*chosen, *alone)]
 
     def _weave(self, view: View, pipes: Sequence[Stages], counted: float) -> Weave | None:
         """Pipelines on devices, with their micro-batches."""

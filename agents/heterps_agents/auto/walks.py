@@ -9,8 +9,8 @@ from heterps_agents.asymmetric.candidates import groups_of, memories_of
 from heterps_agents.asymmetric.estimates import Estimates
 from heterps_agents.asymmetric.judged import Judge, Judged
 from heterps_agents.asymmetric.moves import Moves
-from heterps_agents.asymmetric.walk import Walk
 from heterps_agents.asymmetric.weave import weave_of_plan
+from heterps_agents.auto.lane_walk import Walk
 from heterps_agents.auto.others import better
 from heterps_agents.finishing.simulated_costs import SimulatedCosts
 from heterps_agents.finishing.simulated_walk import walk

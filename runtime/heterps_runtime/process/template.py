@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, Self, TextIO
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.process.template_pool import Asked, asked, give, take
 from heterps_runtime.process.template_server import Main, serve
 
 _SERVER = "heterps_runtime.process.template_server"
@@ -76,6 +77,8 @@ class ForkedProcess:
 class Template(AbstractContextManager["Template", None]):
     """A process that forks others. Leaving the context ends it, and so in the end its processes.
 
+    Within `template_pool.keeping_templates` it may wait for the next one instead.
+
     Args:
         module: What it imports: has `main(arguments: list[str]) -> int`.
         environment: Its variables. What libraries read when they are loaded counts for all copies.
@@ -91,10 +94,18 @@ class Template(AbstractContextManager["Template", None]):
         log: Path,
         libraries: Sequence[str] = (),
     ) -> None:
+        self._asked: Asked | None = asked(module, environment)
+        self._libraries = list(libraries)
+        self._process: subprocess.Popen[bytes] | None = None
+        waiting = take(self._asked)
+        if waiting is not None:
+            self._process = waiting._process
+            self._begin(waiting._socket)
+            return
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with log.open("ab") as errors, other:
             # Its own session: an interrupt on the terminal reaches only who started it.
-            self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+            self._process = subprocess.Popen(
                 # The log's path is for those who look at a list of processes.
                 [sys.executable, "-m", _SERVER, str(other.fileno()), module, str(log), *libraries],
                 pass_fds=(other.fileno(),),
@@ -117,15 +128,26 @@ class Template(AbstractContextManager["Template", None]):
             serve(other, main)
         other.close()
         template = cls.__new__(cls)
-        template._process = None
+        template._process, template._asked, template._libraries = None, None, []
         template._begin(own)
         return template
 
     def _begin(self, own: socket.socket) -> None:
         self._socket, self._lock, self._rest = own, threading.Lock(), b""
         self._codes: dict[int, int] = {}
+        self._num_begun = 0
 
     def __exit__(self, *raised: object) -> None:
+        if any(raised) or self._asked is None or not self._is_idle() or not give(self._asked, self):
+            self.end()
+
+    def _is_idle(self) -> bool:
+        """Whether it lives, and all that it forked have ended."""
+        self.code_of(0)
+        return self.is_alive() and len(self._codes) == self._num_begun
+
+    def end(self) -> None:
+        """Ends it."""
         self._socket.close()
         if self._process is not None:
             self._process.wait()
@@ -152,6 +174,7 @@ class Template(AbstractContextManager["Template", None]):
             "arguments": list(arguments),
             "environment": dict(environment),
             "descriptor_variable": passed.variable if passed else "",
+            "libraries": self._libraries,
         }
         read, write = os.pipe()
         try:
@@ -202,4 +225,5 @@ class Template(AbstractContextManager["Template", None]):
                 self._codes[content["pid"]] = content["code"]
             else:
                 begun = int(content["pid"])
+                self._num_begun += 1
         return begun

@@ -62,6 +62,9 @@ def _serve(own: socket.socket, main: Main) -> NoReturn:
             request, descriptors = _request(own)
             if request is None:
                 os._exit(0)
+            # It has them already, but for one that was kept for the models of other runs.
+            _import_what_can_be(request["libraries"])
+            gc.freeze()
             pid = os.fork()
             if pid == 0:
                 signal.set_wakeup_fd(-1)
@@ -72,6 +75,12 @@ def _serve(own: socket.socket, main: Main) -> NoReturn:
                 os.close(descriptor)
             own.sendall(json.dumps({"pid": pid}).encode() + b"\n")
         _tell_ends(own)
+
+
+def _import_what_can_be(libraries: Sequence[str]) -> None:
+    for library in libraries:
+        with contextlib.suppress(Exception):
+            import_module(library)
 
 
 def _request(own: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
@@ -126,8 +135,6 @@ def _become(request: dict[str, Any], descriptors: Sequence[int], main: Main) -> 
 
 if __name__ == "__main__":
     imported = import_module(sys.argv[2])
-    for library in sys.argv[4:]:
-        with contextlib.suppress(Exception):
-            import_module(library)
+    _import_what_can_be(sys.argv[4:])
     gc.collect()
     serve(socket.socket(fileno=int(sys.argv[1])), imported.main)

@@ -10,8 +10,8 @@ from heterps_agents.asymmetric.candidates import groups_of, memories_of
 from heterps_agents.asymmetric.estimates import Estimates
 from heterps_agents.asymmetric.judged import Judge, Judged
 from heterps_agents.asymmetric.moves import Moves
-from heterps_agents.asymmetric.walk import Walk
 from heterps_agents.asymmetric.weave import weave_of_plan
+from heterps_agents.auto.lane_walk import Walk
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
