@@ -14,7 +14,7 @@ from heterps.planning.frontier import frontier
 from heterps.planning.place import place
 from heterps.planning.place_graph import load_compiled_code
 from heterps.planning.strategies import OPEN
-from heterps_agents.auto.others import SLOWER, quick_ways
+from heterps_agents.auto.others import SLOWER, quick_plan, quick_ways
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.finishing.simulated_walk import neighbours
 from heterps_agents.interface.planner import Budget, Planner
@@ -102,7 +102,9 @@ def _warm_up_searches() -> None:
 
 def _warm_up_going_on(problem: Problem) -> None:
     """What `auto` needs where it has a limit in time: others that it asks, and walks."""
-    for name in (*quick_ways(problem), *SLOWER):
+    for way in quick_ways(problem):
+        quick_plan(problem, Budget(_EVALUATIONS), 0, way)
+    for name in SLOWER:
         with suppress(HeterpsError):
             planner_named(name).plan(problem, Budget(_EVALUATIONS))
     question = Question.of(problem, Budget())

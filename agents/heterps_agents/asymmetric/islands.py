@@ -6,6 +6,7 @@ wide-area network, replicas on one node look as if their sums went there too.
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 from heterps_envs.online.fewer_devices import without_devices
@@ -15,7 +16,7 @@ from heterps_envs.problem import Problem
 MOST_NODES = 24
 
 
-def islands(problem: Problem, most: int) -> list[Problem]:
+def islands(problem: Problem, most: int, most_devices: int | None = None) -> list[Problem]:
     """The problem on single nodes, and on nodes with fast links between them; the fastest first.
 
     Of parts that are alike there is one. All devices together are no part.
@@ -23,17 +24,19 @@ def islands(problem: Problem, most: int) -> list[Problem]:
     Args:
         problem: What was asked.
         most: So many parts at most.
+        most_devices: Of each; None: all but one.
     """
     on_node: dict[str, list[str]] = {}
     for name, device in problem.device_named.items():
         on_node.setdefault(device.node, []).append(name)
     if not 1 < len(on_node) <= MOST_NODES:
         return []
+    largest = min(most_devices or math.inf, len(problem.device_named) - 1)
     seconds = problem.tables.compute_s.sum(axis=0)
     found: dict[tuple[str, ...], tuple[float, list[str]]] = {}
     for nodes in _components(problem, on_node):
         names = [name for node in sorted(nodes) for name in on_node[node]]
-        if 1 < len(names) < len(problem.device_named):
+        if 1 < len(names) <= largest:
             speed = sum(1 / max(float(seconds[problem.class_of[name]]), 1e-30) for name in names)
             alike = tuple(sorted(problem.equal_nodes[node] for node in nodes))
             found.setdefault(alike, (speed, names))

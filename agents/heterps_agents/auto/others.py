@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from heterps_agents.asymmetric.islands import islands
 from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.in_flight_choice import choose_in_flight
 from heterps_agents.finishing.interleaving import interleave
@@ -20,7 +21,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.views import fastest
 from heterps_agents.search.uniform import best_uniform
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
@@ -34,6 +35,8 @@ SLOWER = ("hap", "metis", "sailor", "ppo")
 FEW_DEVICES, VERY_FEW_DEVICES = 16, 8
 # Islands of which `tangram` composes plans: each more takes twice as long.
 COMPOSER, MOST_ISLANDS = "tangram", 5
+# Near devices alone, the fastest ones: behind slow links chains on two or three are best.
+NEAR, NEAR_PLANNER, MOST_NEAR, MOST_NEAR_DEVICES = "near devices", "exact", 4, 4
 # For few devices plans are finished before they are compared: with more micro-batches in flight
 # an even one behind slow links may take so many times less.
 FINISHING_GAIN = 1.6
@@ -47,7 +50,8 @@ def quick_ways(problem: Problem) -> tuple[str, ...]:
     """Who is asked first where time is limited, in turn: those that take tenths of a second."""
     few = FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ()
     composers = (COMPOSER,) if len(problem.classes) <= MOST_ISLANDS else ()
-    return (EVEN, *composers, *few)
+    near = (NEAR,) if islands(problem, 1, MOST_NEAR_DEVICES) else ()
+    return (EVEN, *near, *composers, *few)
 
 
 def quick_plan(problem: Problem, budget: Budget, seed: int, way: str) -> Plan | None:
@@ -65,6 +69,8 @@ def quick_plan(problem: Problem, budget: Budget, seed: int, way: str) -> Plan | 
         most = budget.known_cost * (FINISHING_GAIN if is_few else 1.0)
         even = best_uniform(problem, budget, seed, below=most)
         found = None if even is None else even.plan
+    elif way == NEAR:
+        found = _plan_of_near_devices(problem, budget, seed)
     else:
         with contextlib.suppress(HeterpsError):
             found = planner_named(way, seed).plan(problem, budget)
@@ -111,6 +117,18 @@ def finished(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     """With chunks and micro-batches in flight as they are best: that changes which plan is."""
     plan = choose_reduce(problem, interleave(problem, plan, budget))
     return choose_in_flight(problem, plan, budget)
+
+
+def _plan_of_near_devices(problem: Problem, budget: Budget, seed: int) -> Plan | None:
+    """The best of plans that leave all other devices idle."""
+    best: Plan | None = None
+    for part in islands(problem, MOST_NEAR, MOST_NEAR_DEVICES):
+        if budget.is_exhausted:
+            break
+        with part_of(budget, PART) as own, contextlib.suppress(HeterpsError):
+            found = planner_named(NEAR_PLANNER, seed).plan(part, own)
+            best = better(problem, best, found.changed(bound=Bound()))
+    return best
 
 
 def _even_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:

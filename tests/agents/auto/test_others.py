@@ -11,6 +11,8 @@ from heterps_agents.auto import others
 from heterps_agents.auto.others import (
     EVEN,
     FINISHING_GAIN,
+    MOST_NEAR_DEVICES,
+    NEAR,
     better,
     finders,
     finished,
@@ -22,7 +24,7 @@ from heterps_agents.auto.others import (
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.search.uniform import best_uniform
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.field import SEEDS, FieldCase, field_problem
@@ -37,13 +39,24 @@ def problem() -> Problem:
 
 
 def test_a_quick_plan_is_that_of_the_planner_that_was_asked(problem: Problem) -> None:
-    for way in quick_ways(problem):
+    for way in set(quick_ways(problem)) - {NEAR}:
         found = quick_plan(problem, Budget(), 0, way)
         if found is not None:
             own = planner_named(way).plan(problem, Budget())
             assert is_feasible(problem, found)
             least_s = simulated_step_time_s(problem, own)
             assert simulated_step_time_s(problem, found) <= least_s * (1 + 1e-9)
+
+
+def test_behind_slow_links_devices_of_one_node_are_asked_for_alone() -> None:
+    problem = with_size(field_problem(FieldCase("home-boxes", 9), SEEDS["development"]), 8)
+    near, even = (quick_plan(problem, Budget(), 0, way) for way in (NEAR, EVEN))
+    assert near is not None
+    assert even is not None
+    assert len(near.devices) <= MOST_NEAR_DEVICES
+    assert len({problem.device_named[name].node for name in near.devices}) == 1
+    assert near.bound == Bound(), "no bound of a part is one of all"
+    assert simulated_step_time_s(problem, near) < 0.7 * simulated_step_time_s(problem, even)
 
 
 def test_even_plans_are_looked_for_below_what_is_known(problem: Problem) -> None:
