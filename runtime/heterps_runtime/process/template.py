@@ -77,7 +77,8 @@ class ForkedProcess:
 class Template(AbstractContextManager["Template", None]):
     """A process that forks others. Leaving the context ends it, and so in the end its processes.
 
-    Within `template_pool.keeping_templates` it may wait for the next one instead.
+    Within `template_pool.keeping_templates` it may wait for the next one instead. The system lists
+    the processes of that one under the log of the first.
 
     Args:
         module: What it imports: has `main(arguments: list[str]) -> int`.
