@@ -100,6 +100,7 @@ class Template(AbstractContextManager["Template", None]):
         self._process: subprocess.Popen[bytes] | None = None
         waiting = take(self._asked)
         if waiting is not None:
+            assert isinstance(waiting, Template), "nothing else is given"
             self._process = waiting._process
             self._begin(waiting._socket)
             return

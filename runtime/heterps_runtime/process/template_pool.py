@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from heterps_runtime.process.template import Template
+from typing import NamedTuple, Protocol
 
 # Templates that wait at one time: each holds torch in memory.
 MOST_WAITING = 2
+
+
+class Waiting(Protocol):
+    """What can wait: a template."""
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+
+    def end(self) -> None:
+        """Ends it."""
 
 
 class Asked(NamedTuple):
@@ -33,7 +40,7 @@ class _Pool:
 
     def __init__(self) -> None:
         self.left_out: frozenset[str] | None = None
-        self.waiting: list[tuple[Asked, Template]] = []
+        self.waiting: list[tuple[Asked, Waiting]] = []
 
 
 _pool = _Pool()
@@ -68,7 +75,7 @@ def asked(module: str, environment: Mapping[str, str]) -> Asked:
     return Asked(module, os.getcwd(), variables)
 
 
-def take(wanted: Asked) -> Template | None:
+def take(wanted: Asked) -> Waiting | None:
     """One that waits, and does no more from now on."""
     for index, (own, template) in enumerate(_pool.waiting):
         if own == wanted and template.is_alive():
@@ -77,7 +84,7 @@ def take(wanted: Asked) -> Template | None:
     return None
 
 
-def give(own: Asked, template: Template) -> bool:
+def give(own: Asked, template: Waiting) -> bool:
     """Lets a template wait; False: none may."""
     if _pool.left_out is None:
         return False
