@@ -54,10 +54,11 @@ def warm_up(planner: Planner, objective: Objective) -> None:
     """
     if not type(planner).__module__.startswith("heterps_agents."):
         return
+    if isinstance(planner, AutoPlanner):
+        apart = _tiny_problem(objective, 2, is_apart=True)
+        _warm_up_going_on(replace(apart, strategy=OPEN))
     for each, problem in _answered(planner, objective):
         # A refusal comes again where it matters.
-        if isinstance(each, AutoPlanner):
-            _warm_up_going_on(problem)
         with suppress(HeterpsError):
             # Moves on the simulator come after all else that `auto` does.
             is_longer = len(problem.classes) == _LARGER or isinstance(each, AutoPlanner)
