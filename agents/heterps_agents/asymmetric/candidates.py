@@ -179,9 +179,9 @@ class _Search:
         total = self._problem.job.num_micro_batches
         if total < 2:
             return []
-        found, limit_s = dict[Weave, float](), PROMISING * self.best.cost
+        found, limit_s, views = dict[Weave, float](), PROMISING * self.best.cost, self._views()
         for counted in self._trial.counted:
-            for view in self._views():
+            for view in views:
                 if self._judge.is_exhausted:
                     continue
                 pipes = pipes_of(view, limit_s, counted, self._trial.pipes)

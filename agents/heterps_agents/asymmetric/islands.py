@@ -1,4 +1,4 @@
-"""Parts of a cluster whose devices are near each other: plans of lanes are sought in each alone.
+"""Parts of a cluster whose devices are near each other: plans are sought in each alone.
 
 The formula of pipelines knows one link between all devices, the slowest. Where that goes over a
 wide-area network, replicas on one node look as if their sums went there too.
@@ -26,6 +26,8 @@ def islands(problem: Problem, most: int, most_devices: int | None = None) -> lis
         most: So many parts at most.
         most_devices: Of each; None: all but one.
     """
+    if most == 0:
+        return []
     on_node: dict[str, list[str]] = {}
     for name, device in problem.device_named.items():
         on_node.setdefault(device.node, []).append(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -71,7 +72,8 @@ def test_without_being_asked_for_none_waits(tmp_path: Path) -> None:
 def test_what_failed_or_still_has_processes_never_waits(tmp_path: Path) -> None:
     with keeping_templates():
         with Template(__name__, WORD, tmp_path / "log") as template:
-            template.fork(["wait"], WORD, tmp_path / "log")
+            process = template.fork(["wait"], WORD, tmp_path / "log")
+        os.killpg(process.pid, signal.SIGKILL)
         assert not template.is_alive()
         with (
             pytest.raises(KeyError),
