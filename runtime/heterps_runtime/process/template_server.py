@@ -65,14 +65,20 @@ def _serve(own: socket.socket, main: Main) -> NoReturn:
             # It has them already, but for one that was kept for the models of other runs.
             _import_what_can_be(request["libraries"])
             gc.freeze()
+            in_session, has_session = os.pipe()
             pid = os.fork()
             if pid == 0:
+                # Its own session: signals for its group reach it and its children alone.
+                os.setsid()
                 signal.set_wakeup_fd(-1)
-                for descriptor in (own.detach(), wake, woken):
+                for descriptor in (own.detach(), wake, woken, in_session, has_session):
                     os.close(descriptor)
                 _become(request, descriptors, main)
-            for descriptor in descriptors:
+            for descriptor in (has_session, *descriptors):
                 os.close(descriptor)
+            # Nothing comes but the end: who asked may signal the group as soon as it knows it.
+            os.read(in_session, 1)
+            os.close(in_session)
             own.sendall(json.dumps({"pid": pid}).encode() + b"\n")
         _tell_ends(own)
 
@@ -107,8 +113,6 @@ def _become(request: dict[str, Any], descriptors: Sequence[int], main: Main) -> 
     """Turns this copy into the process that was asked for; never returns."""
     code = 1
     try:
-        # Its own session: signals for its group reach it and its children alone.
-        os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.environ.clear()
