@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 from numba import njit
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
+
+# A kernel is compiled once more for each Python integer that is written into a call of it.
+NONE, ONE = np.int64(0), np.int64(1)
 
 # How kernels are compiled that take arrays and make none. The last word is numba's own, which its
 # documentation does not have.

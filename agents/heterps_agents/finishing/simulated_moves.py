@@ -120,7 +120,8 @@ def moves(code: Code, kernel: KernelTables, goal: Goal) -> list[Code]:
 @njit(cache=True)
 def _list_moves(k: Any, goal: Any, code: Any, codes: Any, costs: Floats) -> int:
     """Writes the moves of a code and what they cost by the closed form; returns how many."""
-    stages, trial = np.empty((2, k.num_layers + 1, 3), np.int64)
+    stages = np.empty((k.num_layers + 1, 3), np.int64)
+    trial = np.empty_like(stages)
     used = np.empty(k.num_classes, np.int64)
     count = read_stages(code, stages)
     limit = limited_cost(stages, count, k, used, goal, math.inf) * PROMISING

@@ -74,7 +74,8 @@ def neighbours(code: Code, question: Question, rng: np.random.Generator) -> list
 @njit(cache=True)
 def _draw(k: Any, goal: Any, code: Any, numbers: Any, codes: Any) -> int:
     """Writes changes of a code that fit by the closed form; returns how many."""
-    stages, trial = np.empty((2, k.num_layers + 1, 3), np.int64)
+    stages = np.empty((k.num_layers + 1, 3), np.int64)
+    trial = np.empty_like(stages)
     used = np.empty(k.num_classes, np.int64)
     count, found = read_stages(code, stages), 0
     for index in range(len(numbers)):

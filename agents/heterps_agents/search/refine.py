@@ -242,7 +242,8 @@ def descend_best(
             costs[index] = code_cost(codes[index], k, goal)
             spent += 1
     shapes, seen = np.empty(most_placements, np.int64), 0
-    stages, trial = np.empty((2, k.num_layers + 1, 3), np.int64)
+    stages = np.empty((k.num_layers + 1, 3), np.int64)
+    trial = np.empty_like(stages)
     used = np.empty(k.num_classes, np.int64)
     for index in np.argsort(costs, kind="mergesort"):
         if seen == most_placements or costs[index] == np.inf:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_envs.arrays import Floats, Integers
+from heterps_envs.arrays import Floats, Integers, contiguous
 from heterps_envs.layer_costs.memory import LayerMemory
 from heterps_envs.options import all_groups
 from heterps_envs.problem import Problem
@@ -120,7 +120,7 @@ def needs_of(problem: Problem) -> Needs:
     summed = sums_of(gradient_bytes, optimizer_s, class_of, links, min(most, MOST_OWNERS), parts)
     delay_s = (summed.sum_s - summed.rest_s)[0, :, 1:] - prefix(backward_s)[:-1]
     ways = ways_of(problem, links, kinds, unit * forward_s, waits * unit * backward_s, unit)
-    return Needs(
+    needs = Needs(
         total=float(sizes.sum()),
         unit=unit,
         are_equal=bool(np.ptp(sizes) == 0),
@@ -129,7 +129,7 @@ def needs_of(problem: Problem) -> Needs:
         optimizer_s=prefix(optimizer_s * shared),
         overlaps=job.overlaps_reduce is not False,
         sums=summed,
-        delay_s=delay_s.swapaxes(1, 2).copy(),
+        delay_s=delay_s.swapaxes(1, 2),
         state_bytes=prefix(stacked("weight_bytes") + stacked("moment_bytes") * shared),
         gradient_bytes=prefix(gradient_bytes),
         kept_bytes=prefix(stacked("kept_bytes")),
@@ -144,6 +144,7 @@ def needs_of(problem: Problem) -> Needs:
         num_devices=num_devices,
         node_size=links.node_size,
     )
+    return contiguous(needs)
 
 
 def _group(problem: Problem, degree: int, kind: int) -> _Group:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from heterps_envs.arrays import Floats, Integers
+from heterps_envs.arrays import Floats, Integers, contiguous
 from heterps_envs.step_bounds.covering import least_earned
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.ranges import anywhere, ranges_of, room_for_ranges
@@ -92,17 +92,17 @@ class Question:
 
 
 def _at(needs: Needs, places: Integers) -> Needs:
-    """The needs of layers between places; arrays in one piece, as kernels are compiled for."""
+    """The needs of layers between places."""
     begin, end = places[:-1], places[1:]
     sums = needs.sums
     sum_s, rest_s = sums.sum_s.take(places, 2), sums.rest_s.take(places, 2)
     delay_s = (sum_s - rest_s)[0, :, 1:] - needs.backward_s[begin]
-    return needs._replace(
+    parts = needs._replace(
         forward_s=needs.forward_s[places],
         backward_s=needs.backward_s[places],
         optimizer_s=needs.optimizer_s.take(places, 1),
         sums=sums._replace(sum_s=sum_s, rest_s=rest_s),
-        delay_s=delay_s.swapaxes(1, 2).copy(),
+        delay_s=delay_s.swapaxes(1, 2),
         state_bytes=needs.state_bytes.take(places, 1),
         gradient_bytes=needs.gradient_bytes[places],
         kept_bytes=needs.kept_bytes[places],
@@ -112,3 +112,4 @@ def _at(needs: Needs, places: Integers) -> Needs:
         out_s=needs.out_s.take(begin, 1),
         around_s=needs.around_s.take(places, 1),
     )
+    return contiguous(parts)

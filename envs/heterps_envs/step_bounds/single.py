@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import ALLOCATING
+from heterps_envs.compiled import ALLOCATING, NONE
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.near_links import class_messages
 from heterps_envs.step_bounds.needs import Needs
@@ -63,8 +63,8 @@ def _least_s(n: Any, message_s: Floats, strides: Any) -> float:
     for stop in range(num_layers, 0, -1):
         for first in range(stop):
             for option in range(len(n.class_of)):
-                if in_time_and_memory(n, LONG_S, (option, first, stop, 0, 0), ALONE) >= n.total:
-                    span = (option, first, stop)
+                span = (option, first, stop, NONE, NONE)
+                if in_time_and_memory(n, LONG_S, span, ALONE) >= n.total:
                     _put_in_front(n, span, message_s, strides, there_s, done_s)
     least_s = np.inf
     for kind in range(num_classes):
@@ -78,7 +78,7 @@ def _put_in_front(
     n: Any, span: Any, message_s: Any, strides: Any, there_s: Any, done_s: Any
 ) -> None:
     """A stage in front of all chains that begin with the layer behind it."""
-    option, first, stop = span
+    option, first, stop, _, _ = span
     kind, degree = n.class_of[option], n.degree[option]
     forward = n.forward_s[stop, option] - n.forward_s[first, option]
     backward = n.backward_s[stop, option] - n.backward_s[first, option]

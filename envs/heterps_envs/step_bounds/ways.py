@@ -70,7 +70,7 @@ def ways_of(
     twice = 1 + waits
     there_s = (forward_s + backward_s)[::-1].copy()
     around_s = _least_s(groups, there_s, twice * message_s[::-1], twice * far_s[::-1])
-    return Ways(in_s[:, :-1].copy(), out_s[:, :-1].copy(), around_s[:, ::-1].copy())
+    return Ways(in_s[:, :-1], out_s[:, :-1], around_s[:, ::-1])
 
 
 @njit(**ALLOCATING)
