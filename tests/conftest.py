@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
+import tests.one_thread  # noqa: F401 - before libraries are loaded
 from tests.uneven_problems import MakeProblem, uneven_problem
 
 # Compilation and busy machines make single examples slow; the same examples on every run.
