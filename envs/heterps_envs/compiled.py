@@ -15,8 +15,12 @@ from numba import njit
 
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
-# A kernel is compiled once more for each Python integer that is written into a call of it.
-NONE, ONE = np.int64(0), np.int64(1)
+# A kernel is compiled once more for each Python number that is written into a call of it, or that
+# a variable has at first which is passed to it later.
+ZERO: Any = np.int64(0)
+ONE: Any = np.int64(1)
+MINUS_ONE: Any = np.int64(-1)
+FALSE: Any = np.bool_(False)
 
 # How kernels are compiled that take arrays and make none. The last word is numba's own, which its
 # documentation does not have.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice, permutations, product
 
@@ -21,10 +21,15 @@ class Links:
     """Of one cluster; pairs of devices with equal ends are looked up once.
 
     What else follows from a cluster alone is kept here, too: many problems share one.
+
+    Attributes:
+        cluster: Whose links they are.
+        derived: What others found out about them, by keys of their own.
     """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.derived: dict[Hashable, object] = {}
         self._by_ends: dict[tuple[str, str, bool], Link] = {}
         self._groups: dict[NodesApart, Groups] = {}
         self._of_classes: dict[tuple[NodesApart, bool], tuple[Floats, Floats]] = {}

@@ -101,11 +101,6 @@ def run_place(
     if is_strategy_asked and is_left_open(problem.strategy) and not chooses_options(chosen):
         warn_of_own_way(chosen)
     say_when_compiling()
-    if seconds is not None or cpu_seconds is not None:
-        from heterps.planning.warm_up import warm_up
-
-        # What it imports and compiles is no part of its budget.
-        warm_up(chosen, problem.job.objective)
     budget = Budget(evaluations, seconds, cpu_seconds)
     result = _placed(problem, chosen, offer, budget, effort)
     known = as_groups_run_it(problem, result.plan, is_traced=is_traced(model))

@@ -21,7 +21,7 @@ from heterps_envs.closed_form.formula import (
     stage_after_option_s,
     stage_bytes,
 )
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
 
 
 class Beside(NamedTuple):
@@ -128,7 +128,7 @@ def pipeline_steps_s(k: Any, beside: Any, stages: Any, shares: Any, step_s: Any)
 
 @uncounted
 def _pipeline_step_s(k: Any, beside: Any, stages: Any) -> float:
-    step_s, fill_s, behind, kind = 0.0, 0.0, 0, -1
+    step_s, fill_s, behind, kind = 0.0, 0.0, ZERO, MINUS_ONE
     for row in range(len(stages) - 1, -1, -1):
         stop, own, replicas = stages[row, 0], stages[row, 1], min(stages[row, 2], beside.share)
         start = stages[row - 1, 0] if row > 0 else 0
@@ -195,7 +195,7 @@ def _best_front(k: Any, beside: Any, s: Any, first: int, kind: int, vector: int)
             compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
             if own_share * compute > s.limit_s:
                 break
-            built, behind = Built(-1, 0.0, 0.0), 0
+            built, behind = Built(MINUS_ONE, 0.0, 0.0), ZERO
             if not is_last:
                 other = s.behind[last, kind, rest]
                 if other < 0:

@@ -23,7 +23,7 @@ from heterps_agents.exact.state import Ports, can_be_reached
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import in_flight, never_helps, stage_after_option_s
 from heterps_envs.closed_form.kernel_tables import KernelTables
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import ZERO, uncounted
 
 
 class Needs(NamedTuple):
@@ -215,7 +215,7 @@ def _fill(
     k: Any, space: Any, pool: Any, delay_s: Any, fill_s: Any, least_total: Any, ends: Any
 ) -> int:
     work = 0
-    count = _keep(k, space, 0, pool, 0, delay_s[0], fill_s[0])
+    count = _keep(k, space, ZERO, pool, ZERO, delay_s[0], fill_s[0])
     for stop in range(1, k.num_layers):
         delay_s[stop], fill_s[stop] = np.inf, -np.inf
         for kind in range(k.num_options):

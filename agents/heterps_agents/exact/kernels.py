@@ -15,7 +15,7 @@ from heterps_envs.closed_form.formula import (
     stage_state_bytes,
     stage_work_s,
 )
-from heterps_envs.compiled import ALLOCATING, uncounted
+from heterps_envs.compiled import ALLOCATING, ONE, uncounted
 
 _UNLIMITED = 1 << 40
 # Labels that differ by less are one: only the rounding of sums sets them apart.
@@ -317,7 +317,7 @@ def _sweep(
     limits: Any,
     states: Any,
 ) -> bool:
-    unused = 1
+    unused = ONE
     for stop in range(k.num_layers, 0, -1):
         is_last = stop == k.num_layers
         found = 0 if is_last else _list_states(space.order, labels.first[stop], states)

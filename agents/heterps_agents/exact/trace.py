@@ -15,6 +15,7 @@ from heterps_envs.closed_form.formula import (
     stage_work_s,
 )
 from heterps_envs.closed_form.objective import write_code
+from heterps_envs.compiled import ZERO
 
 
 @njit(cache=True)
@@ -24,7 +25,9 @@ def trace_back(k: Any, space: Any, labels: Any, port: int, state: int, code: Any
     Searching each stage again is cheaper than storing a choice for every label.
     """
     stages = np.empty((k.num_layers, 3), np.int64)
-    start, count, label = 0, 0, labels.first[0, port, state]
+    # Of one type with those that follow, so that what it calls is compiled once.
+    label: Any = np.int64(labels.first[0, port, state])
+    start, count = ZERO, 0
     while start < k.num_layers:
         found = _front_stage(k, space, labels, start, port, state, label)
         stop, option, replicas, port, label = found

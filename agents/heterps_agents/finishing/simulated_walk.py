@@ -26,7 +26,7 @@ THRESHOLD = 0.05
 # So many changes are drawn at a time; so many in turn that are all too bad: on from the best.
 DRAWN, MOST_TRIED = 64, 60
 # Evaluations of the closed form for the cuts of a change.
-_MOST_CLIMBED = 200
+_MOST_CLIMBED: Any = np.int64(200)
 _SHIFTS = np.array([1, -1, 2, -2, 3, -3])
 # Of four changes one moves a cut, one doubles or halves replicas; the others are of stages.
 _MOVES_CUT, _DOUBLES = 0, 1

@@ -10,7 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.graphs.moves import move_nodes, take_piece
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import ZERO, uncounted
 from heterps_envs.graphs.problem import Placement
 from heterps_envs.graphs.resimulation import ROUNDING, Blocks, keep_placement, step_time_within
 from heterps_envs.graphs.simulator import one_graph, overflow_of, step_time_of
@@ -73,7 +73,7 @@ def anneal_chunk(
     can end as soon as it is sure to be worse than that.
     """
     g, nodes = one_graph(p, z), p.num_nodes[z]
-    keep_placement(g, search.current, 0, search.blocks)
+    keep_placement(g, search.current, ZERO, search.blocks)
     current, trial, moved, costs = search.current, search.trial, search.moved, search.costs
     for node in range(nodes):
         trial[node] = current[node]
@@ -89,7 +89,7 @@ def anneal_chunk(
         if count == 0:
             continue
         limit = costs[0] * math.exp(-temperature * math.log(1.0 - rng.random()))
-        _move_memory(p, z, 0, count, search)
+        _move_memory(p, z, ZERO, count, search)
         if fits and rng.random() < _MAKES_ROOM:
             count = _make_room(p, z, rng, count, search)
         overflow = _overflow_after(p, z, fits, count, search)

@@ -10,11 +10,22 @@ from typing import Protocol
 from heterps_agents.interface.finds import Find, Finds
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
+from heterps_envs.code_time import code_time
 from heterps_envs.problem import Problem
+
+
+def _wall_s() -> float:
+    return time.perf_counter() - code_time().wall_s
+
+
+def _cpu_s() -> float:
+    return time.process_time() - code_time().cpu_s
 
 
 class Budget:
     """How much a planner may spend, and how much it has spent.
+
+    Seconds in which kernels are loaded or compiled count as none.
 
     Args:
         evaluations: Placements whose cost it may compute; None for no limit.
@@ -41,7 +52,7 @@ class Budget:
             )
         self.evaluations, self.seconds, self.cpu_seconds = evaluations, seconds, cpu_seconds
         self.evaluations_used, self._beside, self.known_cost = 0, 0, math.inf
-        self._started, self._cpu_started = time.perf_counter(), time.process_time()
+        self._started, self._cpu_started = _wall_s(), _cpu_s()
         self._whole: Budget | None = None
         self._finds = Finds()
 
@@ -120,12 +131,12 @@ class Budget:
     @property
     def seconds_used(self) -> float:
         """Wall-clock seconds since the budget was made."""
-        return time.perf_counter() - self._started
+        return _wall_s() - self._started
 
     @property
     def cpu_seconds_used(self) -> float:
         """Processor seconds of this process since the budget was made."""
-        return time.process_time() - self._cpu_started
+        return _cpu_s() - self._cpu_started
 
     @property
     def seconds_left(self) -> float:

@@ -13,7 +13,7 @@ from numba import njit
 
 from heterps_agents.learned.policy_kernels import score
 from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
-from heterps_envs.compiled import ALLOCATING, BORROWING
+from heterps_envs.compiled import ALLOCATING, BORROWING, ZERO
 from heterps_envs.environments.base.state import RUNNING
 from heterps_envs.environments.stage.kernels import observe_row
 from heterps_envs.environments.stage.state import NUM_CUTS, NUM_RUNGS, option_of
@@ -135,7 +135,7 @@ def _finish(terms: Any, level: Any, row: int, view: Any, action: int, nodes: Any
         beams.found_node[group, place] = beams.found_node[group, place - 1]
         place -= 1
     found_s[place], beams.found_node[group, place] = cost, node
-    _put_node(nodes, node, beams.node[row], 0, kind, replicas)
+    _put_node(nodes, node, beams.node[row], ZERO, kind, replicas)
 
 
 @njit(cache=True, error_model="numpy")

@@ -26,7 +26,7 @@ from heterps_envs.closed_form.formula import (
 )
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR, Goal, graded_cost
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
 
 _GAIN = 1 - 1e-9
 # As a number of stages: no more may follow.
@@ -176,7 +176,7 @@ def _sweep(problem: Any, window: Any, labels: Any, best: float, tries: Any) -> t
 @uncounted
 def _start(k: Any, stages: Any, count: int, last: int, labels: Any) -> None:
     """Label 0: the stages behind the window."""
-    behind_s, fill_s, total, next_kind, price = 0.0, 0.0, 0, -1, 0.0
+    behind_s, fill_s, total, next_kind, price = 0.0, 0.0, ZERO, MINUS_ONE, 0.0
     for row in range(count - 1, last, -1):
         kind, replicas = stages[row, 1], stages[row, 2]
         held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
@@ -250,7 +250,7 @@ def _extend(
         device_class, size = k.class_of_option[kind], k.devices_of_option[kind]
         left = (free[device_class] - labels.used[label, device_class]) // size
         left = min(left, k.num_micro_batches)
-        replicas = 0
+        replicas = ZERO
         while replicas < left:
             replicas = next_replicas(replicas, left)
             if never_helps(k, kind, replicas):

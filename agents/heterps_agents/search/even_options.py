@@ -8,14 +8,16 @@ stages, replicas. On several classes every class gets as many stages, in either 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from heterps_agents.interface.question import Question
-from heterps_agents.search.proportional import cut_in_proportion
-from heterps_envs.arrays import Code, Integers
+from heterps_agents.search.proportional import middles_of
+from heterps_envs.arrays import Code, Floats
 from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.objective import code_of
+from heterps_envs.compiled import uncounted
 from heterps_envs.options import Memory
 
 # Of one class.
@@ -36,6 +38,7 @@ def even_codes(question: Question, most: int) -> list[Code]:
 
 def _all(question: Question) -> Iterator[Code]:
     tables, options = question.tables, question.options
+    middles = np.stack([middles_of(layers_s) for layers_s in tables.compute_s.T])
     by_way: dict[tuple[int, Memory, bool], list[int]] = {}
     for index, option in enumerate(options):
         by_way.setdefault(option[1:], []).append(index)
@@ -46,29 +49,38 @@ def _all(question: Question) -> Iterator[Code]:
             chosen = fastest_first[:used]
             for number in NUM_STAGES:
                 if number * used <= tables.num_layers:
-                    yield from _in_both_orders(question, chosen, number)
+                    yield from _in_both_orders(question, middles, chosen, number)
 
 
-def _in_both_orders(question: Question, chosen: list[int], number: int) -> Iterator[Code]:
-    most = question.tables.most_replicas[chosen]
-    limit = min(MAX_REPLICAS, question.tables.num_micro_batches)
-    replicas = np.minimum(most // number, limit)
+def _in_both_orders(
+    question: Question, middles: Floats, chosen: list[int], number: int
+) -> Iterator[Code]:
+    tables = question.tables
+    limit = min(MAX_REPLICAS, tables.num_micro_batches)
+    replicas = np.minimum(tables.most_replicas[chosen] // number, limit)
     if replicas.min() < 1:
         return
+    whole_s = np.maximum(tables.compute_s.sum(axis=0), 1e-30)
     for order in (1, -1)[: len(chosen)]:
         kinds = np.repeat(chosen[::order], number)
-        yield _cut(question, kinds, np.repeat(replicas[::order], number))
+        own = np.repeat(replicas[::order], number)
+        stages = np.empty((len(kinds), 3), np.int64)
+        _cut(middles[kinds[0]], own / whole_s[kinds], stages)
+        stages[:, 1], stages[:, 2] = kinds, own
+        yield code_of(stages, len(kinds))
 
 
-def _cut(question: Question, kinds: Integers, replicas: Integers) -> Code:
-    """Layers in proportion to the speed of the stages; each has one at least."""
-    compute_s = question.tables.compute_s
-    whole_s = np.maximum(compute_s.sum(axis=0), 1e-30)
-    stops = cut_in_proportion(compute_s[:, kinds[0]], replicas / whole_s[kinds])
-    count, layers = len(kinds), question.tables.num_layers
-    rows = np.arange(1, count + 1)
-    stops = rows + np.maximum.accumulate(np.maximum(stops - rows, 0))
-    stops = np.minimum(stops, layers - count + rows)
-    stages = np.empty((count, 3), np.int64)
-    stages[:, 0], stages[:, 1], stages[:, 2] = stops, kinds, replicas
-    return code_of(stages, count)
+@uncounted
+def _cut(middles: Any, weights: Any, stages: Any) -> None:
+    """Writes ends of stages: as `cut_in_proportion`, but that each has one layer at least."""
+    count, layers = len(weights), len(middles)
+    total = 0.0
+    for weight in weights:
+        total += weight
+    reached, stop, beyond = 0.0, 0, 0
+    for row in range(count):
+        reached += weights[row]
+        while stop < layers and (row == count - 1 or middles[stop] < reached / total - 1e-12):
+            stop += 1
+        beyond = max(beyond, stop - row - 1)
+        stages[row, 0] = row + 1 + min(beyond, layers - count)

@@ -30,7 +30,7 @@ from heterps_envs.closed_form.objective import (
     limited_cost,
     read_stages,
 )
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import ZERO, uncounted
 
 DEFAULT_EVALUATIONS = 100_000
 # Population: this share of the evaluations, within limits.
@@ -141,17 +141,17 @@ def cross(rng: Any, mother: Any, mother_count: int, father: Any, child: Any) -> 
     """
     layers = mother[mother_count - 1, 0]
     if layers == 1:
-        copy_stage(mother, 0, child, 0)
+        copy_stage(mother, ZERO, child, ZERO)
         return 1
     cut = 1 + int(rng.random() * (layers - 1))
     if rng.random() < 0.5 and mother_count > 1:
         cut = mother[int(rng.random() * (mother_count - 1)), 0]
-    count = 0
+    count: int = ZERO
     while count == 0 or child[count - 1, 0] < cut:
         copy_stage(mother, count, child, count)
         count += 1
     child[count - 1, 0] = cut
-    row = 0
+    row = ZERO
     while father[row, 0] <= cut:
         row += 1
     begins = father[row - 1, 0] if row > 0 else 0

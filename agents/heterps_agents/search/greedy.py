@@ -31,7 +31,7 @@ from heterps_envs.closed_form.formula import (
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.objective import STEP_TIME, code_of, reverse_stages, search_cost
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
 from heterps_envs.cost_tables import CostTables
 
 # The layers before a stage delay it at least by their compute on the fastest class; in fact by
@@ -242,12 +242,12 @@ def _place(k: Any, cuts: Any, option_price: Any, target_s: float, stages: Any, u
     """
     used[:] = 0
     value_prefix, delay_s = cuts[0], cuts[1]
-    built, count = _Built(k.num_layers, 0.0, 0.0, -1, 0), 0
+    built, count = _Built(k.num_layers, 0.0, 0.0, MINUS_ONE, ZERO), 0
     while built.stop > 0:
         stop = built.stop
-        best_score, best_start, best_kind, best_replicas = -1.0, -1, -1, 0
+        best_score, best_start, best_kind, best_replicas = -1.0, MINUS_ONE, MINUS_ONE, ZERO
         for kind in range(k.num_options):
-            replicas, left = 0, min(replicas_left(k, kind, used), k.num_micro_batches)
+            replicas, left = ZERO, min(replicas_left(k, kind, used), k.num_micro_batches)
             while replicas < left:
                 replicas = next_replicas(replicas, left)
                 if never_helps(k, kind, replicas):

@@ -147,14 +147,20 @@ def cut_in_proportion(layer_weight: Floats, device_weight: Floats) -> NDArray[np
         (D,) index behind the last layer of each device, not decreasing, the last one L. A device
         whose share holds the middle of no layer gets none.
     """
-    total = layer_weight.sum()
-    weight = layer_weight if total > 0 else np.ones_like(layer_weight)
-    middles = (np.cumsum(weight) - weight / 2) / weight.sum()
     shares = device_weight if device_weight.sum() > 0 else np.ones_like(device_weight)
     ends = np.cumsum(shares) / shares.sum()
-    stops = np.searchsorted(middles, ends - 1e-12)
+    stops = np.searchsorted(middles_of(layer_weight), ends - 1e-12)
     stops[-1] = len(layer_weight)
     return np.asarray(stops, np.int64)
+
+
+def middles_of(layer_weight: Floats) -> Floats:
+    """(L,) shares of all weight in front of the middle of each layer, whose (L,) weights are given.
+
+    Where none has any, all have the same.
+    """
+    weight = layer_weight if layer_weight.sum() > 0 else np.ones_like(layer_weight)
+    return np.asarray((np.cumsum(weight) - weight / 2) / weight.sum())
 
 
 def _divided(problem: Problem, tables: CostTables, kept: list[int], rule: Rule) -> Code:

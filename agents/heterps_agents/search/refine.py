@@ -24,7 +24,7 @@ from heterps_envs.closed_form.objective import (
     search_cost,
     write_code,
 )
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import FALSE, uncounted
 from heterps_envs.environments.stage.packed import StageProblems, kernel_of
 
 # How far a cut is moved at once, in layers, nearest first.
@@ -33,7 +33,7 @@ _MOVES = np.array([1, -1, 2, -2, 3, -3, 4, -4])
 _GAIN = 1 - 1e-9
 # Cuts are moved after a change only where it costs at most so much more than what is known.
 _PROMISING = 1.5
-_ENDLESS = 1 << 60
+_ENDLESS: Any = np.int64(1 << 60)
 # Evaluations of the descent from one placement.
 _MOST_EACH = 2000
 
@@ -256,7 +256,7 @@ def descend_best(
         left = min(_MOST_EACH, most - spent)
         count, cost, more = descend(k, goal, stages, count, costs[index], left, trial, used)
         spent += more
-        admit(elite, stages, count, cost, False)
+        admit(elite, stages, count, cost, FALSE)
     return spent
 
 

@@ -53,7 +53,7 @@ from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.kernel_tables import KernelTables
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
 
 # One layer of a coded placement (int32): bits 0-7 stage option, bit 8 a cut behind this layer
 # although the next one has the same option, bits 9-20 replicas - 1 of the stage. The replicas are
@@ -262,7 +262,7 @@ def evaluate_one(code: Any, k: Any, used: Any) -> tuple[float, float, int]:
     """
     used[:] = 0
     stop = k.num_layers
-    behind_s, fill_s, price, replicas_behind, next_class = 0.0, 0.0, 0.0, 0, -1
+    behind_s, fill_s, price, replicas_behind, next_class = 0.0, 0.0, 0.0, ZERO, MINUS_ONE
     verdict = FITS
     while stop > 0:
         last = code[stop - 1]

@@ -21,7 +21,7 @@ from heterps_envs.closed_form.formula import (
     stage_bytes,
 )
 from heterps_envs.closed_form.kernel_tables import KernelTables
-from heterps_envs.compiled import BORROWING, uncounted
+from heterps_envs.compiled import BORROWING, MINUS_ONE, ZERO, uncounted
 
 # A step time that meets the floor but for the rounding of its sums meets the floor.
 ROUNDING = 1e-9
@@ -165,7 +165,7 @@ def measure(
         Step time in seconds; US dollars per hour; memory that the devices lack, as shares of a
         device; the row of the stage that needs a replica most.
     """
-    behind_s, fill_s, price, excess, replicas_behind = 0.0, 0.0, 0.0, 0.0, 0
+    behind_s, fill_s, price, excess, replicas_behind = 0.0, 0.0, 0.0, 0.0, ZERO
     slowest, fullest, most = num_stages - 1, 0, 0.0
     for row in range(num_stages - 1, -1, -1):
         stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
@@ -180,7 +180,7 @@ def measure(
                 break
             if lacking > most:
                 most, fullest = lacking, row
-        next_kind = stages[row + 1, 1] if row + 1 < num_stages else -1
+        next_kind = stages[row + 1, 1] if row + 1 < num_stages else MINUS_ONE
         reached_s, filled_s = append_stage(
             k, start, stop, kind, replicas, held, Built(next_kind, behind_s, fill_s)
         )

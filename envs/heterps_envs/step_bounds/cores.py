@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.compiled import ALLOCATING, uncounted
+from heterps_envs.compiled import ALLOCATING, MINUS_ONE, uncounted
 from heterps_envs.step_bounds.spread import FIRST, STOP
 from heterps_envs.step_bounds.units import ALL, BEHIND, FRONT
-
-# In place of the unit in front of the first one.
-NOBODY = np.int64(-1)
 
 
 @njit(**ALLOCATING)
@@ -24,7 +21,7 @@ def add_cores(units: Any, ranges: Any, value: Any, row_of: Any, cover: Any) -> f
     # the last core's kind, where it begins and ends, and the set before it.
     most = np.full((num_layers + 1, units.num_sets), -math.inf)
     chosen = np.full((num_layers + 1, units.num_sets, 4), -1, np.int64)
-    best, last = 0.0, (ALL, NOBODY, NOBODY, NOBODY, NOBODY)
+    best, last = 0.0, (ALL, MINUS_ONE, MINUS_ONE, MINUS_ONE, MINUS_ONE)
     for stop in range(1, num_layers + 1):
         for before in range(units.num_sets):
             most[stop, before] = most[stop - 1, before]
@@ -35,11 +32,11 @@ def add_cores(units: Any, ranges: Any, value: Any, row_of: Any, cover: Any) -> f
                 own, none = units.class_of[kind], value[ALL, units.class_of[kind], 0, 0]
                 if units.size[kind] * (value[ALL, own, core, stop] - none) > best:
                     best = units.size[kind] * (value[ALL, own, core, stop] - none)
-                    last = (ALL, kind, core, stop, NOBODY)
+                    last = (ALL, kind, core, stop, MINUS_ONE)
                 first = units.size[kind] * (value[BEHIND, own, core, stop] - none)
                 if first > most[stop, units.stride[kind]]:
                     most[stop, units.stride[kind]] = first
-                    _write(chosen[stop, units.stride[kind]], kind, core, stop, NOBODY)
+                    _write(chosen[stop, units.stride[kind]], kind, core, stop, MINUS_ONE)
                 if core == 0 or value[FRONT, own, core, stop] <= none:
                     continue
                 gain = units.size[kind] * (value[FRONT, own, core, stop] - none)

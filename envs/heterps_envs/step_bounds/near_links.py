@@ -36,7 +36,15 @@ class NearLinks(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem) -> NearLinks:
-        """The links of a problem's classes."""
+        """The links of a problem's classes; found once for all problems of a cluster."""
+        known, key = problem.links.derived, (cls, problem.nodes_apart)
+        found = known.get(key)
+        if not isinstance(found, cls):
+            known[key] = found = cls._of(problem)
+        return found
+
+    @classmethod
+    def _of(cls, problem: Problem) -> NearLinks:
         latency_s, s_per_byte = np.stack([_to_any(problem), _across(problem)], axis=1)
         sizes = Counter(device.node for device in problem.cluster.devices)
         size = [max(sizes[device.node] for device in e.devices) for e in problem.classes]

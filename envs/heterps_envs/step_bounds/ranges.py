@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from heterps_envs.arrays import Floats
-from heterps_envs.compiled import NONE, uncounted
+from heterps_envs.compiled import ZERO, uncounted
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.shares import most_shares, spread_most
@@ -99,7 +99,7 @@ def _with_cores(inside: Any, rows: Any, row_shares: Any, count: int) -> int:
         for first in range(num_layers):
             for last in range(first, num_layers):
                 if inside[option, first, last] > 0:
-                    span = (option, first, last + 1, NONE, NONE)
+                    span = (option, first, last + 1, ZERO, ZERO)
                     share = inside[option, first, last]
                     count = add_row(span, (first, last + 1), share, count, rows, row_shares)
     return count

@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heterps_envs.compiled import NONE, ONE, inlined, uncounted
+from heterps_envs.compiled import ONE, ZERO, inlined, uncounted
 
 # Of a count: sums of seconds lose last digits.
 ROUNDING = 1e-9
@@ -48,7 +48,7 @@ TIMES = 3
 LOOKS_BITS = 3
 LOOKS = 1 << LOOKS_BITS
 
-ALONE, AMONG = NONE, ONE
+ALONE, AMONG = ZERO, ONE
 
 
 @uncounted

@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import ALLOCATING, NONE
+from heterps_envs.compiled import ALLOCATING, ZERO
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.near_links import class_messages
 from heterps_envs.step_bounds.needs import Needs
@@ -63,7 +63,7 @@ def _least_s(n: Any, message_s: Floats, strides: Any) -> float:
     for stop in range(num_layers, 0, -1):
         for first in range(stop):
             for option in range(len(n.class_of)):
-                span = (option, first, stop, NONE, NONE)
+                span = (option, first, stop, ZERO, ZERO)
                 if in_time_and_memory(n, LONG_S, span, ALONE) >= n.total:
                     _put_in_front(n, span, message_s, strides, there_s, done_s)
     least_s = np.inf

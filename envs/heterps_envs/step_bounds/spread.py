@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.compiled import ALLOCATING, NONE, inlined, uncounted
+from heterps_envs.compiled import ALLOCATING, ZERO, inlined, uncounted
 from heterps_envs.step_bounds.shares import least_owners, summed_share, whole
 
 # Columns of what is found: option, first layer, the one after the last, and c and d.
@@ -51,7 +51,7 @@ def spread_ranges(n: Any, step_s: float, most: Any, shares: Any, rows: Any, row_
     num_options, num_layers = shares.shape[:2]
     grid = grid_of(num_layers)
     table = np.zeros((num_layers + 2, num_layers + 2))
-    count = NONE
+    count: int = ZERO
     for option in range(num_options):
         for first in range(num_layers):
             for stop in range(first + 1, num_layers + 1):
@@ -61,7 +61,7 @@ def spread_ranges(n: Any, step_s: float, most: Any, shares: Any, rows: Any, row_
                 if share == 0 or n.total <= n.unit:
                     continue
                 owners = least_owners(n, share, most[first, stop - 1])
-                span = (option, first, stop, NONE, NONE)
+                span = (option, first, stop, ZERO, ZERO)
                 none = _fill(n, step_s, span, owners, share, grid, table)
                 count = _keep(n, span, none, table, grid, count, rows, row_shares)
     return count

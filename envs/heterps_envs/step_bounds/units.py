@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,9 @@ from heterps_envs.arrays import Floats, Integers
 
 # Whether other nodes' cores are in front of a range, or behind it: rows of `Needs.in_s` and of
 # `Needs.around_s` are `way % 2` and `way // 2`. With both, a range does no more than with one.
-ALL, FRONT, BEHIND = np.int64(0), np.int64(1), np.int64(2)
+ALL: Any = np.int64(0)
+FRONT: Any = np.int64(1)
+BEHIND: Any = np.int64(2)
 NUM_WAYS = 3
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from heterps_agents.systems.sailor.cost import SHORT_PIPELINE
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import ONE
 
 
 class PipelineTables(NamedTuple):
@@ -214,7 +215,7 @@ def _last_stages(
         if after < 0:
             continue
         for first in range(end - 1, 0, -1):
-            if not _fits(tables, chosen, first, end, 1, limits):
+            if not _fits(tables, chosen, first, end, ONE, limits):
                 break
             seconds = tables.compute_s[chosen, end] - tables.compute_s[chosen, first]
             for before in range(num_options):

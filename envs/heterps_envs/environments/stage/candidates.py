@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from numba import njit
 
 from heterps_envs.closed_form.formula import in_flight
-from heterps_envs.compiled import BORROWING
+from heterps_envs.compiled import BORROWING, MINUS_ONE
 from heterps_envs.environments.stage.features import Found, observe_candidate
 from heterps_envs.environments.stage.growth import (
     Growing,
@@ -132,7 +132,7 @@ def observe_rung(
         if least_price_in_front(p, rows, row, start, fronts) > dollars_left:
             return -1, 0.0
     actions = rows.used.shape[1] * NUM_RUNGS
-    shorter = -1
+    shorter = MINUS_ONE
     if view.allowed.shape[1] > actions:
         if start == 0:
             list_fronts(p, rows, row, kind, replicas, fronts)
