@@ -33,8 +33,8 @@ from heterps_envs.simulator.notes import can_run
 EVEN, FOR_FEW = "uniform-3d", ("hexiscale", "harp", "malleus", "whale")
 SLOWER = ("hap", "metis", "sailor", "ppo")
 FEW_DEVICES, VERY_FEW_DEVICES = 16, 8
-# Islands of which `tangram` composes plans: each more takes twice as long.
-COMPOSER, MOST_ISLANDS = "tangram", 5
+# Islands of which `tangram` composes plans: of one they are even, each more takes twice as long.
+COMPOSER, LEAST_ISLANDS, MOST_ISLANDS = "tangram", 2, 5
 # Near devices alone, the fastest ones: behind slow links chains on two or three are best.
 NEAR, NEAR_PLANNER, MOST_NEAR, MOST_NEAR_DEVICES = "near devices", "exact", 4, 4
 # For few devices plans are finished before they are compared: with more micro-batches in flight
@@ -49,7 +49,8 @@ PART = 1 / 2
 def quick_ways(problem: Problem) -> tuple[str, ...]:
     """Who is asked first where time is limited, in turn: those that take tenths of a second."""
     few = FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ()
-    composers = (COMPOSER,) if len(problem.classes) <= MOST_ISLANDS else ()
+    is_composed = LEAST_ISLANDS <= len(problem.classes) <= MOST_ISLANDS
+    composers = (COMPOSER,) if is_composed else ()
     near = (NEAR,) if islands(problem, 1, MOST_NEAR_DEVICES) else ()
     return (EVEN, *near, *composers, *few)
 

@@ -15,6 +15,7 @@ from heterps_agents.auto.others import (
     quick_plan,
     quick_ways,
 )
+from heterps_agents.auto.walks import walked
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.interface.patient import FIRST_PART, QUICK_PART, WAY_PART
@@ -80,7 +81,7 @@ class AutoPlanner:
             InfeasibleError: No plan was found.
         """
         if not (self.is_patient and budget.has_time_limit):
-            return self._first(problem, budget)
+            return self._after_a_walk(problem, self._first(problem, budget), budget)
         own = budget.share(QUICK_PART)
         best: Plan | None = None
         for way in self.quick_ways(problem):
@@ -136,6 +137,17 @@ class AutoPlanner:
         """
         ways = GoingOn(self.name, self.seed, self.effort, chains_only=self.chains_only)
         return ways.improved(problem, plan, budget)
+
+    def _after_a_walk(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
+        """The plan, or a better one on a short walk from it, where time does not end that."""
+        if budget.has_time_limit or budget.is_exhausted:
+            return plan
+        best = walked(problem, plan, budget, 0)
+        if best is plan:
+            return plan
+        step_time_s = simulated_step_time_s(problem, best)
+        best = best.changed(planner=self.name, predicted_step_time_s=step_time_s)
+        return best.changed(bound=bound_after(problem, plan, best))
 
     def _first(self, problem: Problem, budget: Budget) -> Plan:
         """The best chain, or lanes side by side that small moves make of it."""

@@ -22,6 +22,8 @@ from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
 
+# Stages of all plans on a walk without a limit in time, replicas counted.
+MOST_WALKED = 2000
 # A walk needs time for so many simulations.
 LEAST_STEPS = 25
 # Lanes are walked where there are so many stages at most: listing their changes takes longer than
@@ -34,8 +36,9 @@ ROOM = 1.3
 def walked(problem: Problem, plan: Plan, budget: Budget, seed: int) -> Plan:
     """A plan, or a better one that lies on a walk from it; with all the time of a budget.
 
-    Even seeds walk over the stages of a chain, all replicas of a stage alike; odd ones, and those
-    that begin at a plan of other pipelines, lane by lane.
+    Without a limit in time the walk ends where its plans have `MOST_WALKED` stages together. Even
+    seeds walk over the stages of a chain, all replicas of a stage alike; odd ones, and those that
+    begin at a plan of other pipelines, lane by lane.
 
     Args:
         problem: What was asked.
@@ -45,17 +48,24 @@ def walked(problem: Problem, plan: Plan, budget: Budget, seed: int) -> Plan:
     """
     if problem.job.objective == "price" or problem.job.schedule == "interleaved":
         return plan
+    if not budget.has_time_limit:
+        steps = MOST_WALKED / len(plan.stages)
+        found = _over_stages(problem, plan, budget, seed, steps)
+        return plan if found is None else better(problem, plan, found) or plan
     start, cost = time.process_time(), simulated_step_time_s(problem, plan)
     one_s = time.process_time() - start
-    if budget.seconds_left < LEAST_STEPS * one_s:
+    steps = budget.seconds_left / max(one_s, 1e-9)
+    if steps < LEAST_STEPS:
         return plan
-    found = _over_stages(problem, plan, budget, seed) if seed % 2 == 0 else None
+    found = _over_stages(problem, plan, budget, seed, steps) if seed % 2 == 0 else None
     if found is None:
         found = _over_lanes(problem, plan.changed(predicted_step_time_s=cost), budget, seed)
     return plan if found is None else better(problem, plan, found) or plan
 
 
-def _over_stages(problem: Problem, plan: Plan, budget: Budget, seed: int) -> Plan | None:
+def _over_stages(
+    problem: Problem, plan: Plan, budget: Budget, seed: int, steps: float
+) -> Plan | None:
     """None for a plan that is no placement of any view."""
     views = problem.views
     for view in (*views[seed // 2 % len(views) :], *views[: seed // 2 % len(views)]):
@@ -64,8 +74,8 @@ def _over_stages(problem: Problem, plan: Plan, budget: Budget, seed: int) -> Pla
         if code is None:
             continue
         costs = SimulatedCosts(view, question, plan.planner)
-        costs.allow(math.inf)
-        walk(costs, question, costs.add(code))
+        costs.allow(math.inf if budget.has_time_limit else MOST_WALKED)
+        walk(costs, question, costs.add(code), steps)
         fitting = (entry for entry in costs.best_first() if costs.fits(entry))
         best = next(fitting, None)
         return None if best is None else costs.with_chosen_sums(best).plan

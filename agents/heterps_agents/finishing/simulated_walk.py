@@ -23,8 +23,12 @@ from heterps_envs.closed_form.objective import MISSES_FLOOR, limited_cost, read_
 
 # A change may be so much worse in the beginning, of what the placement costs.
 THRESHOLD = 0.05
+# With fewer simulations than these no change may be worse.
+FEW_STEPS = 500
 # So many changes are drawn at a time; so many in turn that are all too bad: on from the best.
 DRAWN, MOST_TRIED = 64, 60
+# So many draws in turn without a placement that was not simulated before: there are no more.
+MOST_STALE = 20
 # Evaluations of the closed form for the cuts of a change.
 _MOST_CLIMBED: Any = np.int64(200)
 _SHIFTS = np.array([1, -1, 2, -2, 3, -3])
@@ -32,20 +36,22 @@ _SHIFTS = np.array([1, -1, 2, -2, 3, -3])
 _MOVES_CUT, _DOUBLES = 0, 1
 
 
-def walk(costs: SimulatedCosts, question: Question, start: Simulated) -> None:
-    """Simulates what lies on a walk from a placement, with all the time of the question's budget.
+def walk(costs: SimulatedCosts, question: Question, start: Simulated, steps: float) -> None:
+    """Simulates what lies on a walk from a placement, until nothing more may be simulated.
 
     Args:
-        costs: Holds the placement, and gets the others.
-        question: What was asked; its budget has a limit in time, its seed is the walk's.
+        costs: Holds the placement, and gets the others; says when it is over.
+        question: What was asked; its seed is the walk's.
         start: Where it begins.
+        steps: How many simulations there may be, about. Of few none is spent on what is worse.
     """
+    threshold = THRESHOLD if steps >= FEW_STEPS else 0.0
     rng, budget = np.random.default_rng(question.seed), question.budget
     best = current = start
-    tried = 0
-    while not costs.is_exhausted:
-        drawn = neighbours(current.code, question, rng)
-        most = 1 + THRESHOLD * (1 - budget.time_share)
+    tried = stale = 0
+    while not costs.is_exhausted and stale < MOST_STALE:
+        drawn, num_found = neighbours(current.code, question, rng), len(costs.found)
+        most = 1 + threshold * (1 - budget.time_share)
         if not drawn:
             return
         for code in drawn:
@@ -57,6 +63,7 @@ def walk(costs: SimulatedCosts, question: Question, start: Simulated) -> None:
                 if current.cost < best.cost and costs.fits(current):
                     best = current
                 break
+        stale = 0 if len(costs.found) > num_found else stale + 1
         if tried >= MOST_TRIED:
             current, tried = best, 0
 

@@ -44,6 +44,15 @@ def test_behind_slow_links_a_walk_finds_what_the_closed_form_does_not_like() -> 
     assert least_s < 0.95 * simulated_step_time_s(problem, plan)
 
 
+def test_without_a_limit_in_time_a_walk_is_short_and_the_same_each_time(problem: Problem) -> None:
+    plan = planner_named("even").plan(problem.plain, Budget())
+    budgets = Budget(), Budget()
+    one, two = (walked(problem, plan, budget, 0) for budget in budgets)
+    assert one == two
+    assert simulated_step_time_s(problem, one) < simulated_step_time_s(problem, plan)
+    assert 20 < budgets[0].evaluations_used == budgets[1].evaluations_used < 2000
+
+
 def test_without_time_for_some_simulations_none_is_made(problem: Problem) -> None:
     plan = planner_named("even").plan(problem.plain, Budget())
     budget = Budget(cpu_seconds=1e-9)

@@ -13,6 +13,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.search.greedy import greedy_code
 from heterps_envs.arrays import Code
+from tests.envs.small_problems import chain_problem
 from tests.uneven_problems import MakeProblem
 
 
@@ -42,14 +43,23 @@ def test_equal_numbers_draw_equal_changes(question: Question) -> None:
     assert [each.tobytes() for each in one] == [each.tobytes() for each in two]
 
 
+def test_a_walk_without_a_limit_ends_where_nothing_is_left_to_simulate() -> None:
+    problem = chain_problem([1.0, 2.0, 3.0], [2.0, 4.0, 6.0], speeds=(1.0, 2.0), counts=(2, 1))
+    question = Question.of(problem, Budget())
+    costs = SimulatedCosts(problem, question, "test")
+    costs.allow(math.inf)
+    start = costs.add(start_of(question))
+    walk(costs, question, start, 1000)
+    assert 1 < len(costs.found) < 100
+
+
 @pytest.mark.slow
-def test_a_walk_uses_its_time_and_finds_no_worse_placement(
+def test_a_walk_finds_no_worse_placement(
     make_problem: MakeProblem, question: Question
 ) -> None:
     costs = SimulatedCosts(make_problem(), question, "test")
     costs.allow(math.inf)
     start = costs.add(start_of(question))
-    walk(costs, question, start)
-    assert question.budget.is_exhausted
+    walk(costs, question, start, 1000)
     assert costs.best_first()[0].cost <= start.cost
     assert len(costs.found) > 20

@@ -4,6 +4,7 @@ import math
 import time
 
 import pytest
+from numba import njit
 
 from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.planner import Budget
@@ -99,3 +100,15 @@ def test_a_budget_is_charged_what_its_share_spent_and_what_stands_beside() -> No
     budget.charge(own)
     assert budget.evaluations_used == 1020
     assert budget.evaluations_left == 80
+
+
+def test_what_kernels_take_to_be_compiled_is_no_part_of_it() -> None:
+    @njit
+    def kernel(value: float) -> float:
+        return value + 1.0
+
+    budget, start_s = Budget(seconds=60, cpu_seconds=60), time.perf_counter()
+    kernel(1.0)
+    passed_s = time.perf_counter() - start_s
+    assert budget.seconds_used < 0.5 * passed_s
+    assert budget.cpu_seconds_used < 0.5 * passed_s

@@ -7,6 +7,7 @@ frequent kind; what lies in front of such layers, or behind them, goes with its 
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import pairwise
 from typing import NamedTuple
@@ -26,8 +27,10 @@ from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.options import StageOption, option_tables
 from heterps_envs.problem import Problem
 
-# Models of more layers are sliced at so many cuts.
-MOST_CUTS = 96
+# Models of more layers are sliced at so many cuts, and at no fewer than these where time is short.
+MOST_CUTS, LEAST_CUTS = 96, 8
+# Plans of slices that are looked at in a second, about.
+PLANS_PER_S = 500_000
 
 
 class Islands(NamedTuple):
@@ -84,19 +87,22 @@ class PartialPlans(NamedTuple):
     offsets: tuple[Integers, ...]
 
 
-def islands_of(problem: Problem, options: tuple[StageOption, ...]) -> Islands:
+def islands_of(
+    problem: Problem, options: tuple[StageOption, ...], seconds: float = math.inf
+) -> Islands:
     """The device classes of a problem as islands.
 
     Args:
         problem: What is asked.
         options: That stages may be carried out by.
+        seconds: That there are: if they are few, slices end at fewer cuts.
     """
     num_layers = problem.profile.num_layers
     kinds = [layer.kind for layer in problem.profile.layers]
     most, count = Counter(kinds).most_common(1)[0]
     is_counted = np.array([kind == most for kind in kinds]) | (2 * count < num_layers)
-    return Islands(
-        cuts=np.unique(np.linspace(0, num_layers, min(num_layers, MOST_CUTS) + 1).astype(np.int64)),
+    islands = Islands(
+        cuts=_cuts(num_layers, MOST_CUTS),
         options=options,
         kernel=kernel_tables(option_tables(problem, options)),
         latency_s=problem.tables.latency_s,
@@ -104,6 +110,15 @@ def islands_of(problem: Problem, options: tuple[StageOption, ...]) -> Islands:
         counted=np.flatnonzero(is_counted),
         before=np.concatenate([[0], np.cumsum(is_counted)]),
     )
+    if math.isinf(seconds):
+        return islands
+    num_shapes = sum(len(even_shapes(islands, kind)) for kind in range(len(problem.classes)))
+    most = math.isqrt(int(2 * seconds * PLANS_PER_S / max(num_shapes, 1)))
+    return islands._replace(cuts=_cuts(num_layers, min(max(most, LEAST_CUTS), MOST_CUTS)))
+
+
+def _cuts(num_layers: int, most: int) -> Integers:
+    return np.unique(np.linspace(0, num_layers, min(num_layers, most) + 1).astype(np.int64))
 
 
 def partial_plans(islands: Islands, only_undominated: bool = True) -> PartialPlans:

@@ -13,7 +13,7 @@ a balanced pipeline. Decided here:
   is given, stages may be computed again.
 - Only plans that another one of the same slice and island equals or beats in everything are pruned,
   so that the composition is the best one of all. Slices end at any cut; of models of more than 96
-  layers, at 96 cuts.
+  layers, at 96 cuts; at fewer where seconds are few.
 - Own cost: filling, and the slowest stage or link for all other micro-batches, and the longest end
   (sums of gradients, optimizer step), by the profile's times and the slowest links between islands.
   A message between groups of unlike degree counts as one.
@@ -74,7 +74,7 @@ class Tangram(System):
 def _composed(problem: Problem, budget: Budget) -> _Found | None:
     strategy = problem.strategy
     allowed = Strategy(recompute="auto") if strategy.is_plain else strategy
-    islands = islands_of(problem, options_of(problem, allowed))
+    islands = islands_of(problem, options_of(problem, allowed), budget.seconds_left)
     plans = partial_plans(islands)
     found = best_pipeline(islands, plans, lambda: budget.time_share >= 1.0)
     if found is None:
