@@ -9,11 +9,14 @@ from heterps_agents.asymmetric.candidates import LONGER, THOROUGH, Trial, candid
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
 from heterps_agents.auto.others import (
+    COMPOSER,
     better,
     finders,
     finished,
+    is_composed,
     part_of,
     plan_of_finds,
+    quick_plan,
     slower_plan,
 )
 from heterps_agents.auto.walks import walked
@@ -28,6 +31,8 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 
 # Of the time that is left, for each walk, for lanes, and for each of the searches that follow.
 WALK_PART, LANES_PART, SEARCH_PART = 1 / 4, 1 / 2, 1 / 3
+# And first of all for plans of islands: those of the size of micro-batches that is best.
+COMPOSED_PART = 1 / 3
 
 
 class GoingOn:
@@ -53,7 +58,7 @@ class GoingOn:
             plan: One that fits.
             budget: With a limit in time, all of which is used.
         """
-        best = self._round(problem, plan, budget, 0)
+        best = self._round(problem, self._composed(problem, plan, budget), budget, 0)
         if not (self._chains_only or budget.is_exhausted):
             with part_of(budget, 1.0) as own:
                 if problem.job.objective == "throughput":
@@ -67,6 +72,14 @@ class GoingOn:
         step_time_s = simulated_step_time_s(problem, best)
         best = best.changed(planner=self.name, seed=self.seed, predicted_step_time_s=step_time_s)
         return best.changed(bound=bound_after(problem, plan, best))
+
+    def _composed(self, problem: Problem, best: Plan, budget: Budget) -> Plan:
+        """The plan, or a better one that is composed of islands."""
+        if self._chains_only or budget.is_exhausted or not is_composed(problem):
+            return best
+        with part_of(budget, COMPOSED_PART) as own:
+            found = quick_plan(problem, own, self.seed, COMPOSER)
+        return best if found is None else _better(problem, best, found)
 
     def _round(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The plan, or a better one, by each way in turn."""

@@ -49,10 +49,14 @@ PART = 1 / 2
 def quick_ways(problem: Problem) -> tuple[str, ...]:
     """Who is asked first where time is limited, in turn: those that take tenths of a second."""
     few = FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ()
-    is_composed = LEAST_ISLANDS <= len(problem.classes) <= MOST_ISLANDS
-    composers = (COMPOSER,) if is_composed else ()
+    composers = (COMPOSER,) if is_composed(problem) else ()
     near = (NEAR,) if islands(problem, 1, MOST_NEAR_DEVICES) else ()
     return (EVEN, *near, *composers, *few)
+
+
+def is_composed(problem: Problem) -> bool:
+    """Whether plans of islands are composed: neither one island, nor too many."""
+    return LEAST_ISLANDS <= len(problem.classes) <= MOST_ISLANDS
 
 
 def quick_plan(problem: Problem, budget: Budget, seed: int, way: str) -> Plan | None:

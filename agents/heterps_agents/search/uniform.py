@@ -114,7 +114,7 @@ def best_uniform(
     """
     best: UniformPlan | None = None
     num_fitting, num_simulated, least = 0, 0, below
-    for strategy, quick in _by_closed_form(problem, below):
+    for strategy, quick in _by_closed_form(problem, below, budget):
         if quick.least_s * _weight(problem, quick) >= least:
             continue
         plan = plan_of_strategy(problem, strategy, NAME, seed)
@@ -135,14 +135,19 @@ def best_uniform(
     return best
 
 
-def _by_closed_form(problem: Problem, below: float) -> list[tuple[EvenStrategy, Quick]]:
-    """Strategies that may fit and cost less than `below`, the best by the closed form first."""
-    costs, strategies = UniformCosts(problem), even_strategies(problem)
-    quick = [
-        (strategy, costs.quick(strategy))
-        for strategy in strategies
-        if costs.least_cost(strategy) < below
-    ]
+def _by_closed_form(
+    problem: Problem, below: float, budget: Budget
+) -> list[tuple[EvenStrategy, Quick]]:
+    """Strategies that may fit and cost less than `below`, the best by the closed form first.
+
+    Where the time ends, of those with the least bounds, as soon as one of them may fit.
+    """
+    costs, quick = UniformCosts(problem), list[tuple[EvenStrategy, Quick]]()
+    bounded = ((costs.least_cost(strategy), strategy) for strategy in even_strategies(problem))
+    for least, strategy in sorted(bounded, key=lambda entry: entry[0]):
+        if least >= below or (budget.is_exhausted and any(q.lacks_bytes <= 0 for _, q in quick)):
+            break
+        quick.append((strategy, costs.quick(strategy)))
     fitting = [entry for entry in quick if entry[1].lacks_bytes <= 0]
     return sorted(fitting, key=lambda entry: entry[1].step_time_s * _weight(problem, entry[1]))
 

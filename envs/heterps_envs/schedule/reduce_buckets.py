@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -144,7 +144,7 @@ def _parts(
 
 def _least_bytes(problem: Problem, devices: tuple[str, ...]) -> float:
     """A bucket of this size is long enough on its way that its latency hardly counts."""
-    bandwidth, latency_s = _ring(problem, devices, {})
+    ((bandwidth, latency_s),) = _rings(problem, devices, [devices], {})
     pays = BYTES_OVER_LATENCY * len(devices) * bandwidth * latency_s
     return min(max(pays, LEAST_BUCKET_BYTES), MOST_BUCKET_BYTES)
 
@@ -222,8 +222,8 @@ def _large_bytes(problem: Problem, bucket: ReduceBucket) -> float:
     return float(sum(large))
 
 
-# Smallest bandwidth and largest latency of rings, by their devices.
-Rings = dict[tuple[str, ...], tuple[float, float]]
+# Smallest bandwidth and largest latency of each ring, by their devices or groups of them.
+Rings = dict[tuple[str, ...] | tuple[tuple[str, ...], ...], list[tuple[float, float]]]
 
 
 def reduce_s(problem: Problem, bucket: ReduceBucket, known: Rings | None = None) -> float:
@@ -244,27 +244,33 @@ def reduce_s(problem: Problem, bucket: ReduceBucket, known: Rings | None = None)
     known = {} if known is None else known
     n = len(bucket.devices)
     if not bucket.groups:
-        bandwidth, latency_s = _ring(problem, bucket.devices, known)
+        ((bandwidth, latency_s),) = _rings(problem, bucket.devices, [bucket.devices], known)
         return 2 * (n - 1) * (latency_s + reduce_bytes(problem, bucket) / n / bandwidth)
     degrees = [len(group) for group in bucket.groups]
     num_rings = math.lcm(*degrees)
     num_bytes, in_turn = reduce_bytes(problem, bucket), num_rings // min(degrees)
-    rings = {
+    rings = (
         tuple(group[ring * len(group) // num_rings] for group in bucket.groups)
         for ring in range(num_rings)
-    }
-    links = [_ring(problem, ring, known) for ring in rings]
+    )
+    links = _rings(problem, bucket.groups, rings, known)
     return max(
         2 * (n - 1) * (in_turn * latency_s + num_bytes / n / bandwidth)
         for bandwidth, latency_s in links
     )
 
 
-def _ring(problem: Problem, devices: tuple[str, ...], known: Rings) -> tuple[float, float]:
-    """The smallest bandwidth and the largest latency on the way around."""
-    if devices not in known:
+def _rings(
+    problem: Problem,
+    members: tuple[str, ...] | tuple[tuple[str, ...], ...],
+    rings: Iterable[tuple[str, ...]],
+    known: Rings,
+) -> list[tuple[float, float]]:
+    """The smallest bandwidth and the largest latency on the way around each ring of members."""
+    if members not in known:
         index = problem.links.index
-        ring = np.array([index[name] for name in devices], np.int64)
-        latency_s, bandwidth = problem.links.by_node.between(ring, np.append(ring[1:], ring[:1]))
-        known[devices] = float(bandwidth.min()), float(latency_s.max())
-    return known[devices]
+        own = np.array([[index[name] for name in ring] for ring in rings], np.int64)
+        latency_s, bandwidth = problem.links.by_node.between(own, np.roll(own, -1, axis=1))
+        both = bandwidth.min(axis=1).tolist(), latency_s.max(axis=1).tolist()
+        known[members] = list(dict.fromkeys(zip(*both, strict=True)))
+    return known[members]
