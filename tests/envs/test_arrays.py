@@ -13,7 +13,7 @@ class Inner(NamedTuple):
     """A record in a record."""
 
     values: Floats
-    count: int
+    number: int
 
 
 class Outer(NamedTuple):
@@ -34,4 +34,4 @@ def test_all_arrays_of_a_record_are_in_one_piece_and_have_their_values() -> None
     assert found.inner.values.flags.c_contiguous
     np.testing.assert_array_equal(found.table, record.table)
     np.testing.assert_array_equal(found.inner.values, record.inner.values)
-    assert (found.pair, found.inner.count) == ((1, 2), 7)
+    assert (found.pair, found.inner.number) == ((1, 2), 7)

@@ -10,11 +10,11 @@ from heterps_envs.code_time import code_time
 
 
 def test_compiling_a_kernel_counts_and_calling_it_does_not() -> None:
-    @njit
+    @njit(cache=False)
     def inner(value: float) -> float:
         return value + 1.0
 
-    @njit
+    @njit(cache=False)
     def outer(value: float) -> float:
         return float(inner(value) * 2.0)
 

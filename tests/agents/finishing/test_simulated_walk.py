@@ -54,9 +54,7 @@ def test_a_walk_without_a_limit_ends_where_nothing_is_left_to_simulate() -> None
 
 
 @pytest.mark.slow
-def test_a_walk_finds_no_worse_placement(
-    make_problem: MakeProblem, question: Question
-) -> None:
+def test_a_walk_finds_no_worse_placement(make_problem: MakeProblem, question: Question) -> None:
     costs = SimulatedCosts(make_problem(), question, "test")
     costs.allow(math.inf)
     start = costs.add(start_of(question))

@@ -103,7 +103,7 @@ def test_a_budget_is_charged_what_its_share_spent_and_what_stands_beside() -> No
 
 
 def test_what_kernels_take_to_be_compiled_is_no_part_of_it() -> None:
-    @njit
+    @njit(cache=False)
     def kernel(value: float) -> float:
         return value + 1.0
 

@@ -113,8 +113,8 @@ def islands_of(
     if math.isinf(seconds):
         return islands
     num_shapes = sum(len(even_shapes(islands, kind)) for kind in range(len(problem.classes)))
-    most = math.isqrt(int(2 * seconds * PLANS_PER_S / max(num_shapes, 1)))
-    return islands._replace(cuts=_cuts(num_layers, min(max(most, LEAST_CUTS), MOST_CUTS)))
+    num_cuts = math.isqrt(int(2 * seconds * PLANS_PER_S / max(num_shapes, 1)))
+    return islands._replace(cuts=_cuts(num_layers, min(max(num_cuts, LEAST_CUTS), MOST_CUTS)))
 
 
 def _cuts(num_layers: int, most: int) -> Integers:
