@@ -25,7 +25,7 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 # Stages of all plans on a walk without a limit in time, replicas counted.
 MOST_WALKED = 2000
 # A walk needs time for so many simulations.
-LEAST_STEPS = 25
+LEAST_STEPS = 8
 # Lanes are walked where there are so many stages at most: listing their changes takes longer than
 # simulating one elsewhere.
 MOST_STAGES = 24
