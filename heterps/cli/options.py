@@ -201,7 +201,7 @@ Seconds = Annotated[
     typer.Option(
         "--seconds",
         callback=finite,
-        help="Seconds that a planner may take.",
+        help="Seconds that a planner may take, without those in which code is loaded or compiled.",
         rich_help_panel=PLANNING,
     ),
 ]
