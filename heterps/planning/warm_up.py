@@ -31,8 +31,8 @@ from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainin
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 
-# Of all compiled code; two of them at a time, the longest first.
-PARTS = ("policies", "searches", "graphs", "training", "systems")
+# Of all compiled code, two at a time. What the last ones share with the first is there by then.
+PARTS = ("policies", "graphs", "training", "systems", "searches")
 # Planners whose searches `auto` uses beside the policy.
 _OF_AUTO = ("annealing", "genetic", "cross-entropy", "random")
 # Enough for greedy, which every search starts from, and for an update of every network.
