@@ -210,7 +210,7 @@ CpuSeconds = Annotated[
     typer.Option(
         "--cpu-seconds",
         callback=finite,
-        help="Processor seconds that a planner may take.",
+        help="The same in processor seconds.",
         rich_help_panel=PLANNING,
     ),
 ]

@@ -142,12 +142,7 @@ class AutoPlanner:
         """The plan, or a better one on a short walk from it, where time does not end that."""
         if budget.has_time_limit or budget.is_exhausted:
             return plan
-        best = walked(problem, plan, budget, 0)
-        if best is plan:
-            return plan
-        step_time_s = simulated_step_time_s(problem, best)
-        best = best.changed(planner=self.name, predicted_step_time_s=step_time_s)
-        return best.changed(bound=bound_after(problem, plan, best))
+        return self._judged(problem, plan, walked(problem, plan, budget, 0))
 
     def _first(self, problem: Problem, budget: Budget) -> Plan:
         """The best chain, or lanes side by side that small moves make of it."""
@@ -170,8 +165,12 @@ class AutoPlanner:
         seconds = [simulated_step_time_s(problem, plan) for plan in plans]
         near = [p for p, s in zip(plans, seconds, strict=True) if s <= NEAR_FINISH * min(seconds)]
         best = fastest(problem, [chain, *(finished(problem, p, budget) for p in near)])
-        if best is chain:
-            return chain
+        return self._judged(problem, chain, best)
+
+    def _judged(self, problem: Problem, before: Plan, best: Plan) -> Plan:
+        """A plan that came after another one, with its step time and its bound."""
+        if best is before:
+            return before
         step_time_s = simulated_step_time_s(problem, best)
         best = best.changed(planner=self.name, predicted_step_time_s=step_time_s)
-        return best.changed(bound=bound_after(problem, chain, best))
+        return best.changed(bound=bound_after(problem, before, best))

@@ -34,16 +34,17 @@ ROOM = 1.3
 
 
 def walked(problem: Problem, plan: Plan, budget: Budget, seed: int) -> Plan:
-    """A plan, or a better one that lies on a walk from it; with all the time of a budget.
+    """A plan, or a better one that lies on a walk from it.
 
-    Without a limit in time the walk ends where its plans have `MOST_WALKED` stages together. Even
-    seeds walk over the stages of a chain, all replicas of a stage alike; odd ones, and those that
-    begin at a plan of other pipelines, lane by lane.
+    A walk takes all the time of a budget, if there is something left to simulate. Without a limit
+    in time it ends where its plans have `MOST_WALKED` stages together, and walks no lanes. Else
+    even seeds walk over the stages of a chain, all replicas of a stage alike; odd ones, and those
+    that begin at a plan of other pipelines, lane by lane.
 
     Args:
         problem: What was asked.
         plan: One that fits.
-        budget: With a limit in time.
+        budget: With a limit in time, or without one.
         seed: Of the walk.
     """
     if problem.job.objective == "price" or problem.job.schedule == "interleaved":
