@@ -135,6 +135,19 @@ def problem_of(
     )
 
 
+def on_one_gpu(problem: Problem) -> Problem:
+    """The same devices as GPUs that are all the first one of their host: each has its own node."""
+    cluster = problem.cluster
+    link = cluster.nodes[0].link
+    types = tuple(entry.changed(kind="gpu") for entry in cluster.device_types)
+    nodes = tuple(
+        Node(name=f"node-{group.name}", devices=(group,), link=link)
+        for group in cluster.nodes[0].devices
+    )
+    on_nodes = cluster.changed(device_types=types, nodes=nodes, inter_node_link=link)
+    return Problem(profile=problem.profile, cluster=on_nodes, job=problem.job)
+
+
 def plan_of(problem: Problem, shape: str) -> Plan:
     """The plan of a shape; with two stages on a device where the schedule is interleaved."""
     if shape in _GROUPS:

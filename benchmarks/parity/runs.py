@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from benchmarks.parity.models import profile_of
-from benchmarks.parity.plans import GROUP_SHAPES, plan_of, problem_of
+from benchmarks.parity.plans import GROUP_SHAPES, on_one_gpu, plan_of, problem_of
 from heterps.planning.runnable import with_whole_layers
 from heterps_configs.documents.job import Job, Optimizer, Schedule
 from heterps_configs.documents.plan import Plan
@@ -22,6 +23,7 @@ from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import max_difference, reference_training
 from heterps_runtime.specification.build import build_specification
+from heterps_runtime.specification.devices import CPU
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.state.checkpoint import load_state_dict
 
@@ -35,6 +37,7 @@ class Cell(NamedTuple):
 
     Attributes:
         is_local: All devices in one process; else a process for each.
+        torch_device: Where all of them compute.
     """
 
     model: str
@@ -42,6 +45,7 @@ class Cell(NamedTuple):
     schedule: Schedule
     optimizer: Optimizer
     is_local: bool = True
+    torch_device: str = "cpu"
 
     def problem_and_plan(self) -> tuple[Problem, Plan]:
         """Of this cell."""
@@ -49,6 +53,8 @@ class Cell(NamedTuple):
         if self.shape in GROUP_SHAPES:
             profile, _ = with_whole_layers(profile, "float32")
         problem = problem_of(profile, self.shape, self.schedule, self.optimizer)
+        if self.torch_device != "cpu" and not self.is_local:
+            problem = on_one_gpu(problem)
         return problem, plan_of(problem, self.shape)
 
 
@@ -83,7 +89,8 @@ def run(cell: Cell, seed: int, num_steps: int, *, in_float64: bool = False) -> O
         num_steps: Optimizer steps.
         in_float64: Both sides; only in one process.
     """
-    return compare(*cell.problem_and_plan(), seed, num_steps, cell.is_local, in_float64)
+    where = torch.device(cell.torch_device)
+    return compare(*cell.problem_and_plan(), seed, num_steps, cell.is_local, in_float64, where)
 
 
 def compare(
@@ -93,6 +100,7 @@ def compare(
     num_steps: int,
     is_local: bool = True,
     in_float64: bool = False,
+    torch_device: torch.device = CPU,
 ) -> Outcome:
     """See `run`, of any plan."""
     schedule = build_schedule(problem, plan)
@@ -101,9 +109,9 @@ def compare(
     )
     if in_float64:
         specification = _in_float64(specification)
-    expected = _reference(specification)
+    expected = _reference(specification, torch_device)
     if is_local:
-        return _in_one_process(specification, expected)
+        return _in_one_process(specification, expected, torch_device)
     assert not in_float64
     return _in_processes(problem, plan, specification, expected)
 
@@ -115,8 +123,10 @@ def _in_float64(specification: RunSpecification) -> RunSpecification:
     return specification.changed(plan=plan)
 
 
-def _in_one_process(specification: RunSpecification, expected: _Trained) -> Outcome:
-    run, found, is_identical = LocalRun(specification), list[float](), True
+def _in_one_process(
+    specification: RunSpecification, expected: _Trained, torch_device: torch.device
+) -> Outcome:
+    run, found, is_identical = LocalRun(specification, torch_device), list[float](), True
     for _ in expected.losses:
         found.append(run.step())
         is_identical &= all(
@@ -186,21 +196,27 @@ def _in_processes(
 def largest_difference(found: Parameters, expected: Parameters) -> float:
     """Largest absolute difference of two sets of tensors; infinite where one is not a number."""
     differences = [
-        float((tensor.detach() - expected[name]).abs().max()) for name, tensor in found.items()
+        float((tensor.detach().cpu() - expected[name].cpu()).abs().max())
+        for name, tensor in found.items()
     ]
     return max((d if d == d else float("inf") for d in differences), default=0.0)
 
 
 # Training in one process depends on the samples of each micro-batch, on no plan.
-_REFERENCES: dict[tuple[str, int, int, Job], _Trained] = {}
+_REFERENCES: dict[tuple[str, int, int, Job, torch.device], _Trained] = {}
 
 
-def _reference(specification: RunSpecification) -> _Trained:
+def _reference(specification: RunSpecification, torch_device: torch.device) -> _Trained:
     """What training in one process comes to; made once for all plans and schedules."""
     job = specification.plan.job.model_copy(update={"schedule": "gpipe"})
-    key = specification.profile.name, specification.seed, specification.num_steps, job
+    name, seed, num_steps = (
+        specification.profile.name,
+        specification.seed,
+        specification.num_steps,
+    )
+    key = name, seed, num_steps, job, torch_device
     if key not in _REFERENCES:
-        losses, module = reference_training(specification)
+        losses, module = reference_training(specification, torch_device)
         parameters = {name: p.detach() for name, p in module.parameters_by_name().items()}
         _REFERENCES[key] = _Trained(losses, parameters)
     return _REFERENCES[key]

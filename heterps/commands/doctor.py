@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import typer
 from rich.table import Table
 
+from heterps import __version__
 from heterps.reports.console import answer, print_json, remarks
 from heterps_configs.units import bytes_text
 
@@ -67,7 +68,10 @@ def _tried(check: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
 
 
 def _versions() -> Iterator[Finding]:
-    yield Finding("heterps", "ok", metadata.version("heterps"))
+    try:
+        yield Finding("heterps", "ok", metadata.version("heterps"))
+    except metadata.PackageNotFoundError:
+        yield Finding("heterps", "note", f"{__version__}, from its source tree: not installed")
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield Finding("python", "ok", f"{python} ({sys.executable})")
 
@@ -76,8 +80,13 @@ def _packages() -> Iterator[Finding]:
     """Every requirement of the package: there, and in its range."""
     from packaging.requirements import Requirement
 
+    try:
+        requirements = metadata.requires("heterps") or ()
+    except metadata.PackageNotFoundError:
+        yield Finding("packages", "note", "not looked at: only an installed package says its needs")
+        return
     wrong = list[str]()
-    for text in metadata.requires("heterps") or ():
+    for text in requirements:
         requirement = Requirement(text)
         extra = next((name for name in EXTRAS if _is_of(requirement, name)), None)
         if extra is None and not _is_of(requirement, ""):

@@ -25,12 +25,16 @@ class CudaClock(HostClock):
     def __init__(self, device: torch.device) -> None:
         super().__init__()
         self._device = device
+        # Events of the steps before, to be recorded again: making one takes longer than recording.
+        self._pool: list[Any] = []
+        self._num_used = 0
         # By the host's end of the action, as its record says it.
         self._events: dict[float, tuple[Any, Any]] = {}
 
     def start_step(self, start_s: float) -> None:
         """Sets the origin of the step's times; the device is idle between steps."""
         self._events.clear()
+        self._num_used = 0
         self._start_s = start_s
         self._origin, self._origin_s = self._event(), time.perf_counter() - start_s
 
@@ -64,7 +68,10 @@ class CudaClock(HostClock):
 
     def _event(self) -> Any:
         """A moment of the device; its type has no usable annotations."""
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        if self._num_used == len(self._pool):
+            self._pool.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
+        event = self._pool[self._num_used]
+        self._num_used += 1
         event.record(torch.cuda.current_stream(self._device))
         return event
 

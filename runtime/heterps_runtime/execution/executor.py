@@ -240,9 +240,11 @@ class Executor:
 
     @property
     def _loss_share(self) -> float:
-        if not self._tells_loss:
+        if not self._tells_loss or not self._losses:
             return 0.0
-        return sum(float(loss) * share for loss, share in self._losses)
+        # All at once: a GPU is waited for once.
+        losses = torch.stack([loss for loss, _ in self._losses]).tolist()
+        return sum(loss * share for loss, (_, share) in zip(losses, self._losses, strict=True))
 
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
         self._batches, self._start_s, self._slowdown = batches, start_s, slowdown

@@ -1,13 +1,16 @@
 """A whole run in one process: the devices of a plan take turns, messages change hands locally.
 
 It executes the very action lists, by the very executors, without processes, emulation or waiting.
-For checks of what does not depend on time: losses, gradients, memory.
+For checks of what does not depend on time: losses, gradients, memory. All of them compute on one
+device, which may be a GPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+
+import torch
 
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import RunSettings
@@ -28,6 +31,7 @@ from heterps_runtime.execution.local_turns import (
 )
 from heterps_runtime.execution.measured_step import MeasuredStep
 from heterps_runtime.specification.build import build_specification
+from heterps_runtime.specification.devices import CPU, to_device
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
 from heterps_runtime.training.batches import Batch
@@ -40,14 +44,16 @@ class LocalRun:
 
     Args:
         specification: The run; its emulation is left out.
+        torch_device: Where all of its devices compute.
 
     Attributes:
         owned: The stages of each device.
         executors: What carries out each device's list.
     """
 
-    def __init__(self, specification: RunSpecification) -> None:
+    def __init__(self, specification: RunSpecification, torch_device: torch.device = CPU) -> None:
         assert specification.resume_from is None, "it starts from the beginning"
+        self._torch_device = torch_device
         self._specification = specification.changed(emulation=None)
         devices = specification.devices
         box = self._box = LetterBox(len(devices))
@@ -104,13 +110,18 @@ class LocalRun:
         rank, messenger = self._specification.ranks[device], self._messengers[device]
         groups = [ranks for ranks in self._specification.group_ranks if rank in ranks]
         sums = LocalGroupSums(messenger, groups[0]) if groups else None
-        modules = build_stages(self._specification, device, sums=sums)
+        modules = build_stages(
+            self._specification, device, torch_device=self._torch_device, sums=sums
+        )
         return OwnedStages(self._specification, modules, gatherer)
 
     def _step(self, steps: Mapping[str, _Step]) -> float:
         batches = {
-            device: micro_batches(
-                self._specification, self.num_steps, self.executors[device].micro_batches
+            device: to_device(
+                micro_batches(
+                    self._specification, self.num_steps, self.executors[device].micro_batches
+                ),
+                self._torch_device,
             )
             for device in steps
         }

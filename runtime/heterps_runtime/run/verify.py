@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from heterps_runtime.specification.devices import CPU, to_device
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.gradient_norm import clip_gradients, squared_norm
 from heterps_runtime.stages.loss_scale import LossScale
@@ -26,10 +27,16 @@ def reference_losses(specification: RunSpecification) -> list[float]:
     return reference_training(specification)[0]
 
 
-def reference_training(specification: RunSpecification) -> tuple[list[float], StageModule]:
+def reference_training(
+    specification: RunSpecification, torch_device: torch.device = CPU
+) -> tuple[list[float], StageModule]:
     """Trains the whole model in this process, without a pipeline.
 
     The micro-batches are those of the plan, so that batch normalisation sees the same samples.
+
+    Args:
+        specification: Of the run that it is the reference of.
+        torch_device: Where the model computes.
 
     Returns:
         One mean loss of the global batch for each step, and the trained model.
@@ -37,7 +44,12 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
     job, profile = specification.plan.job, specification.profile
     assert profile.source is not None
     whole = StagePart(
-        0, profile.num_layers - 1, job.micro_batch_size, specification.seed, job.dtype
+        0,
+        profile.num_layers - 1,
+        job.micro_batch_size,
+        specification.seed,
+        job.dtype,
+        str(torch_device),
     )
     program = training_program(specification.program)
     source = source_under(program, profile.source)
@@ -66,7 +78,7 @@ def reference_training(specification: RunSpecification) -> tuple[list[float], St
     for step in range(specification.first_step, specification.num_steps):
         total = 0.0
         read = batches.read(step, Needs.all_of(range(job.num_micro_batches)))
-        for index, (inputs, target) in sorted(read.batches.items()):
+        for index, (inputs, target) in sorted(to_device(read.batches, torch_device).items()):
             output = module(inputs, (), (specification.seed, step, index))[0]
             if len(target) == 0:
                 continue

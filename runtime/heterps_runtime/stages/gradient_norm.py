@@ -12,12 +12,13 @@ _SMALL = 1e-6
 
 
 def squared_norm(parameters: Iterable[nn.Parameter]) -> float:
-    """Sum of the squares of all gradients, added up in float64."""
-    return sum(
-        float(torch.linalg.vector_norm(parameter.grad, dtype=torch.float64)) ** 2
+    """Sum of the squares of all gradients, added up in float64; a GPU is waited for once."""
+    norms = [
+        torch.linalg.vector_norm(parameter.grad, dtype=torch.float64)
         for parameter in parameters
         if parameter.grad is not None
-    )
+    ]
+    return sum(norm**2 for norm in torch.stack(norms).tolist()) if norms else 0.0
 
 
 def clip_gradients(

@@ -25,7 +25,7 @@ from heterps_runtime.tensor_parallel.sums import GroupSums
 from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.training.updates import Updates
 from heterps_runtime.transport.communication import Gatherer
-from heterps_runtime.transport.gradient_sums import GradientSum
+from heterps_runtime.transport.gradient_sums import GradientSum, finish_sums
 from heterps_runtime.transport.messenger import Messenger
 from heterps_runtime.transport.region_sums import RegionRing, RegionSum
 
@@ -297,9 +297,11 @@ class OwnedStages:
 
     def finish_sums(self) -> None:
         """Waits for all sums that have begun; the gradients are sums then."""
-        for begun in self._sums.values():
-            if begun is not None:
-                begun.finish()
+        begun = [entry for entry in self._sums.values() if entry is not None]
+        finish_sums([entry for entry in begun if isinstance(entry, GradientSum)])
+        for entry in begun:
+            if isinstance(entry, RegionSum):
+                entry.finish()
         self._sums.clear()
 
     def reduce_bucket(self, index: int, messenger: Messenger) -> None:

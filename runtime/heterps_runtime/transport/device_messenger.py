@@ -132,16 +132,24 @@ class DeviceMessenger:
         return _Leaving(self._sender.submit(send_copy))
 
     def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> Work:
-        """Starts one all-reduce, where the group's backend can read it."""
-        group = self._communicator.groups([ranks])[ranks]
-        is_nccl = self._communicator.backend_of(ranks) == "nccl"
-        carrier = self._communicator.device if is_nccl else CPU
-        carried = flat.to(carrier)
-        with talking():
-            work: dist.Work | None = dist.all_reduce(carried, group=group, async_op=True)
-        assert work is not None, "a rank outside the group takes part"
-        checked = CheckedWork(work)
-        return checked if carried is flat else _Arriving(checked, lambda: flat.copy_(carried))
+        """Starts one all-reduce, where the group's backend can read it.
+
+        The device is not waited for: what goes through host memory is copied there meanwhile. The
+        one thread that sends starts sums in the order in which they were asked for.
+        """
+        if not self._is_staged(flat) or self._communicator.backend_of(ranks) == "nccl":
+            return self._plain.start_sum(flat, ranks)
+        self._communicator.groups([ranks])
+        host = host_copy_of(flat)
+        host.copy_(flat, non_blocking=True)
+        wait_for_copy = self._copy_mark(flat)
+
+        def sum_copy() -> Work:
+            wait_for_copy()
+            return self._plain.start_sum(host, ranks)
+
+        leaving = _Leaving(self._sender.submit(sum_copy))
+        return _Arriving(leaving, lambda: flat.copy_(host, non_blocking=True))
 
     def gather(self, flat: Tensor, ranks: tuple[int, ...]) -> Sequence[Tensor]:
         """One all-gather, where the group's backend can read the memory."""
@@ -171,7 +179,7 @@ def host_copy_of(buffer: Tensor) -> Tensor:
 
 
 class _Arriving:
-    """A message that is copied to its place once it has arrived."""
+    """A message or sum that is copied to its place once it has arrived."""
 
     def __init__(self, work: Work, place: Callable[[], object]) -> None:
         self._work, self._place = work, place
@@ -185,7 +193,7 @@ class _Arriving:
 
 
 class _Leaving:
-    """A message that is sent once it has been copied to host memory."""
+    """A message or sum that begins once it has been copied to host memory."""
 
     def __init__(self, sending: Future[Work]) -> None:
         self._sending = sending

@@ -51,11 +51,30 @@ class GradientSum:
 
     def finish(self) -> None:
         """Waits; then the gradients are sums, and what no rank used has none."""
+        finish_sums([self])
+
+    def wait(self) -> Tensor:
+        """Waits for the sums; (N,) for each parameter, how many ranks have used it."""
         for work in self._works:
             work.wait()
-        for parameter, count in zip(self._parameters, self._flags.tolist(), strict=True):
+        return self._flags
+
+    def drop(self, counts: Sequence[float]) -> None:
+        """Parameters that no rank has used have no gradient."""
+        for parameter, count in zip(self._parameters, counts, strict=True):
             if not count:
                 parameter.grad = None
+
+
+def finish_sums(sums: Sequence[GradientSum]) -> None:
+    """`finish` of several sums; a GPU is waited for once."""
+    if not sums:
+        return
+    flags = [begun.wait().float() for begun in sums]
+    counts = torch.cat(flags).tolist()
+    for begun, own in zip(sums, flags, strict=True):
+        begun.drop(counts[: len(own)])
+        del counts[: len(own)]
 
 
 def has_gradient(parameters: Sequence[nn.Parameter]) -> Tensor:
