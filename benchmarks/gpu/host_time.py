@@ -83,7 +83,11 @@ def parts(options: argparse.Namespace) -> Rows:
     message = torch.randn(2**20, device=device)
 
     def one_norm() -> float:
-        return float(torch.stack(torch._foreach_norm([p.grad for p in parameters])).square().sum())
+        return float(
+            torch.stack(torch._foreach_norm([p.grad for p in parameters if p.grad is not None]))
+            .square()
+            .sum()
+        )
 
     def draw() -> None:
         with random_numbers((0, 0, 0), device) as part:

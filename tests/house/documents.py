@@ -37,6 +37,7 @@ OTHERS = {
     "benchmarks/cost_model": "Speed of closed form and simulator; layer times of unmeasured GPUs",
     "benchmarks/fidelity": "Predicted against measured steps and memory: own and published runs",
     "benchmarks/field": "All planners and published systems on 60 problems; claims of papers",
+    "benchmarks/gpu": "What runs on one NVIDIA GPU, against predictions and plain PyTorch",
     "benchmarks/online": "Drift, moves, fine-tuning, spot traces; lost ranks in `recovery/`",
     "benchmarks/parity": "Training under a plan against training in one process",
     "benchmarks/planners": "The exact solver, all of `heterps place`, plans over the even split",

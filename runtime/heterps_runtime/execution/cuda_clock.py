@@ -34,7 +34,7 @@ class CudaClock(HostClock):
     def start_step(self, start_s: float) -> None:
         """Sets the origin of the step's times; the device is idle between steps."""
         self._events.clear()
-        self._num_used = 0
+        self._num_used, self._stream = 0, torch.cuda.current_stream(self._device)
         self._start_s = start_s
         self._origin, self._origin_s = self._event(), time.perf_counter() - start_s
 
@@ -72,7 +72,7 @@ class CudaClock(HostClock):
             self._pool.append(torch.cuda.Event(enable_timing=True))  # type: ignore[no-untyped-call]
         event = self._pool[self._num_used]
         self._num_used += 1
-        event.record(torch.cuda.current_stream(self._device))
+        event.record(self._stream)
         return event
 
     def _synchronize(self) -> None:

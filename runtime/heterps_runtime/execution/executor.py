@@ -243,7 +243,7 @@ class Executor:
         if not self._tells_loss or not self._losses:
             return 0.0
         # All at once: a GPU is waited for once.
-        losses = torch.stack([loss for loss, _ in self._losses]).tolist()
+        losses: list[float] = torch.stack([loss for loss, _ in self._losses]).tolist()
         return sum(loss * share for loss, (_, share) in zip(losses, self._losses, strict=True))
 
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:

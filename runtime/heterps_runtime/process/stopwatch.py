@@ -1,13 +1,45 @@
-"""The clock of a device: the host's on a CPU, events of the stream on a GPU."""
+"""The clock of a device: the host's on a CPU, events of the stream on a GPU.
+
+What an observer does between two moments takes time of the host. On a CPU the clock stands
+meanwhile. A GPU that is behind the host does not notice; one that waits for the host's launches
+waits for the observer, too, and that is taken off.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-Moment = Any  # a float on a CPU, a torch.cuda.Event on a GPU
+Moment = Any  # a float on a CPU, a `DeviceMoment` on a GPU
+
+
+class DeviceMoment(NamedTuple):
+    """A moment of a GPU.
+
+    Attributes:
+        event: When the work that was launched so far is done.
+        host_s: When the host recorded it.
+        observed_s: What the observer had taken of the host until then.
+        idle: A moment when the device had nothing to do; None for that moment itself.
+    """
+
+    event: Any
+    host_s: float
+    observed_s: float
+    idle: DeviceMoment | None
+
+    def seconds_until(self, end: DeviceMoment) -> float:
+        """By the device."""
+        return float(self.event.elapsed_time(end.event)) / 1e3
+
+    @property
+    def lag_s(self) -> float:
+        """How far the device is behind the host."""
+        if self.idle is None:
+            return 0.0
+        return self.idle.seconds_until(self) - (self.host_s - self.idle.host_s)
 
 
 class Stopwatch:
@@ -24,17 +56,18 @@ class Stopwatch:
         self._device = torch.device(device)
         self.is_cuda = self._device.type == "cuda"
         self._paused_s, self._pause_began_s = 0.0, 0.0
+        self._idle: DeviceMoment | None = None
 
     def now(self) -> Moment:
         """This moment; on a GPU, when the work that was launched so far is done."""
         if not self.is_cuda:
             return time.perf_counter() - self._paused_s
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
-        return event
+        if self._idle is None:
+            self.synchronize()
+        return self._recorded()
 
     def pause(self) -> None:
-        """The observer's own work begins: on a CPU it does not count."""
+        """The observer's own work begins: it does not count."""
         self._pause_began_s = time.perf_counter()
 
     def resume(self) -> None:
@@ -44,10 +77,32 @@ class Stopwatch:
     def synchronize(self) -> None:
         """Waits for the device."""
         if self.is_cuda:
-            torch.cuda.synchronize(self._device)
+            self._wait()
+            self._idle = None
+            self._idle = self._recorded()
 
-    def seconds(self, start: Moment, end: Moment) -> float:
-        """From one moment to another; on a GPU only after `synchronize`."""
-        if self.is_cuda:
-            return float(start.elapsed_time(end)) / 1e3
-        return float(end - start)
+    def seconds(self, start: Moment, end: Moment, observed_s: float = 0.0) -> float:
+        """From one moment to another; on a GPU only after `synchronize`.
+
+        Args:
+            start: The first.
+            end: The second.
+            observed_s: What the observer took of the host in between, outside of its pauses.
+        """
+        if not self.is_cuda:
+            return float(end - start) - observed_s
+        device_s = start.seconds_until(end)
+        # The device had work from before for as long as it was behind; then it may have waited.
+        idle_s = max(device_s - max(start.lag_s, 0.0), 0.0)
+        observed_s += end.observed_s - start.observed_s
+        return float(max(device_s - min(observed_s, idle_s), 0.0))
+
+    def _recorded(self) -> DeviceMoment:
+        host_s, observed_s = time.perf_counter(), self._paused_s
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self._device))
+        self._paused_s += time.perf_counter() - host_s
+        return DeviceMoment(event, host_s, observed_s, self._idle)
+
+    def _wait(self) -> None:
+        torch.cuda.synchronize(self._device)

@@ -7,7 +7,8 @@ making, so the next node is the layer's own. The loss belongs to the last layer 
 
 Observing takes no time that counts: the clock stands while it does, calls are wrapped where a stage
 wraps them anyway (hooks of `nn.Module` cost microseconds more for each call), and what autograd
-needs to call a hook is measured once and subtracted.
+needs to call a hook is measured once and subtracted. A GPU that is behind the host notices none of
+it (`heterps_runtime.process.stopwatch`).
 """
 
 from __future__ import annotations
@@ -55,11 +56,12 @@ class Stamps:
     def layer_seconds(self, watch: Stopwatch) -> dict[int, float]:
         """Seconds in each layer that was entered."""
         moments = [*self.entered.values(), self.ended]
-        hook_s = hook_cost_s() if self.hooks and not watch.is_cuda else 0.0
+        hook_s = hook_cost_s() if self.hooks else 0.0
         return {
             index: max(
-                watch.seconds(moments[number], moments[number + 1])
-                - self.hooks.get(index, 0) * hook_s,
+                watch.seconds(
+                    moments[number], moments[number + 1], self.hooks.get(index, 0) * hook_s
+                ),
                 0.0,
             )
             for number, index in enumerate(self.entered)

@@ -31,7 +31,7 @@ class _OnHost:
         if tensor.is_cuda:
             stream = _side_stream(tensor.device)
             stream.wait_stream(torch.cuda.current_stream(tensor.device))
-            with torch.cuda.stream(stream):
+            with torch.cuda.stream(stream), _uncounted():
                 self._copy = torch.empty_like(tensor, device="cpu", pin_memory=True)
                 self._copy.copy_(tensor, non_blocking=True)
                 # Its memory is not given to others before the copy has been made.
