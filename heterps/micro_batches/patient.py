@@ -53,7 +53,7 @@ def place_patiently(
     quick = _quick(asked, planner, own)
     budget.charge(own)
     own = budget.share(FIRST_PART)
-    tried, answers = place_each_size(asked, planner.hurried, own, quick)
+    tried, answers = place_each_size(asked, planner.hurried(asked[0]), own, quick)
     budget.charge(own)
     return tried, _improved(answers, planner, budget)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from heterps_agents.asymmetric.islands import islands
+from heterps_agents.auto.copies import MOST_COPIES, best_copies
 from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.in_flight_choice import choose_in_flight
 from heterps_agents.finishing.interleaving import interleave
@@ -35,7 +36,9 @@ SLOWER = ("hap", "metis", "sailor", "ppo")
 FEW_DEVICES, VERY_FEW_DEVICES = 16, 8
 # Islands of which `tangram` composes plans: of one they are even, each more takes twice as long.
 COMPOSER, LEAST_ISLANDS, MOST_ISLANDS = "tangram", 2, 5
-# Near devices alone, the fastest ones: behind slow links chains on two or three are best.
+# Near devices alone, the fastest ones: behind slow links chains on two or three are best, or whole
+# copies of the model, of which a few are simulated for each size.
+COPIES = "copies"
 NEAR, NEAR_PLANNER, MOST_NEAR, MOST_NEAR_DEVICES = "near devices", "exact", 4, 4
 # For few devices plans are finished before they are compared: with more micro-batches in flight
 # an even one behind slow links may take so many times less.
@@ -51,7 +54,8 @@ def quick_ways(problem: Problem) -> tuple[str, ...]:
     few = FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ()
     composers = (COMPOSER,) if is_composed(problem) else ()
     near = (NEAR,) if islands(problem, 1, MOST_NEAR_DEVICES) else ()
-    return (EVEN, *near, *composers, *few)
+    copies = (COPIES,) if near or len(problem.cluster.devices) <= MOST_COPIES else ()
+    return (*copies, EVEN, *near, *composers, *few)
 
 
 def is_composed(problem: Problem) -> bool:
@@ -74,6 +78,8 @@ def quick_plan(problem: Problem, budget: Budget, seed: int, way: str) -> Plan | 
         most = budget.known_cost * (FINISHING_GAIN if is_few else 1.0)
         even = best_uniform(problem, budget, seed, below=most)
         found = None if even is None else even.plan
+    elif way == COPIES:
+        found = _plan_of_copies(problem, budget)
     elif way == NEAR:
         found = _plan_of_near_devices(problem, budget, seed)
     else:
@@ -133,6 +139,18 @@ def _plan_of_near_devices(problem: Problem, budget: Budget, seed: int) -> Plan |
         with part_of(budget, PART) as own, contextlib.suppress(HeterpsError):
             found = planner_named(NEAR_PLANNER, seed).plan(part, own)
             best = better(problem, best, found.changed(bound=Bound()))
+    return best
+
+
+def _plan_of_copies(problem: Problem, budget: Budget) -> Plan | None:
+    """The best plan of whole copies of the model, on near devices or on all of a few."""
+    best: Plan | None = None
+    few = [problem] if len(problem.cluster.devices) <= MOST_COPIES else []
+    for part in (*islands(problem, MOST_NEAR, MOST_COPIES), *few):
+        if budget.is_exhausted:
+            break
+        found = best_copies(part, budget)
+        best = best if found is None else better(problem, best, found)
     return best
 
 

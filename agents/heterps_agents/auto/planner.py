@@ -32,6 +32,8 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 
 # Plans that take so many times what the best takes are finished before one is chosen.
 NEAR_FINISH = 1.15
+# Devices of which nothing is left out where time is limited.
+MOST_UNHURRIED = 6
 
 
 @register("auto")
@@ -95,7 +97,7 @@ class AutoPlanner:
         own = budget.share(FIRST_PART)
         own.known_cost = budget.known_cost
         try:
-            first = best_of_finds(problem, self.hurried.plan(problem, own), own)
+            first = best_of_finds(problem, self.hurried(problem).plan(problem, own), own)
         except InfeasibleError:
             if best is None:
                 raise
@@ -104,10 +106,13 @@ class AutoPlanner:
         budget.charge(own)
         return self.improved(problem, best, budget)
 
-    @property
-    def hurried(self) -> Planner:
-        """Who answers first where time is limited: the policy, which needs least of it."""
-        if DEFAULT_POLICY in shipped("policies"):
+    def hurried(self, problem: Problem) -> Planner:
+        """Who answers first where time is limited: the policy, which needs least of it.
+
+        Of very few devices all of `auto` is done in about a second, and finds more.
+        """
+        is_long = len(problem.cluster.devices) > MOST_UNHURRIED
+        if is_long and DEFAULT_POLICY in shipped("policies"):
             planner = PolicyPlanner(self.seed, effort=self.effort)
             planner.name = self.name
             return planner

@@ -23,8 +23,7 @@ class PatientPlanner(Planner, Protocol):
 
     is_patient: bool
 
-    @property
-    def hurried(self) -> Planner:
+    def hurried(self, problem: Problem) -> Planner:
         """Who answers first, in little time."""
         ...
 

@@ -12,6 +12,7 @@ from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
+from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.search.uniform import best_uniform
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
@@ -24,7 +25,16 @@ def test_auto_is_a_planner_that_can_be_patient() -> None:
     planner = planner_named("auto")
     assert isinstance(planner, PatientPlanner)
     assert planner.is_patient
-    assert planner.hurried.name == "auto"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind"), [("a100-v100", AutoPlanner), ("h100-pod", PolicyPlanner)]
+)
+def test_only_of_very_few_devices_nothing_is_left_out(cluster: str, kind: type) -> None:
+    problem = load_problem("gpt2", cluster, global_batch_size=16, strategy=ALL)
+    hurried = AutoPlanner().hurried(problem)
+    assert isinstance(hurried, kind)
+    assert hurried.name == "auto"
 
 
 @pytest.mark.slow
