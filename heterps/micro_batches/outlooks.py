@@ -11,6 +11,8 @@ from heterps_agents.finishing.strategies import is_hopeless, promised_cost
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
+from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.job import Job
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.options import option_tables, options_of
 from heterps_envs.problem import Problem
@@ -102,7 +104,11 @@ def rank(result: PlaceResult) -> tuple[bool, float]:
 
 def cost_of(result: PlaceResult) -> float:
     """What the job minimises."""
-    shown = result.estimate
-    if result.problem.job.objective == "price":
+    return minimised(result.problem.job, result.estimate)
+
+
+def minimised(job: Job, shown: Estimate) -> float:
+    """The price of samples or the step time, as the job says."""
+    if job.objective == "price":
         return shown.price_usd_per_million_samples
     return shown.step_time_s

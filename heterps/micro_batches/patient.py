@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from heterps.micro_batches.each_size import place_each_size
 from heterps.micro_batches.one_size import finished_result, improve_one_size
-from heterps.micro_batches.outlooks import bound_of, cost_of, rank
+from heterps.micro_batches.outlooks import bound_of, cost_of, minimised, rank
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps_agents.interface.patient import FIRST_PART, QUICK_PART, WAY_PART, PatientPlanner
 from heterps_agents.interface.planner import Budget
@@ -83,7 +83,8 @@ def _quick(
             plan = planner.quick_plan(asked[index], part, way)
             own.charge(part)
             if plan is not None:
-                new = _Quick(_cost(asked[index], plan), plan)
+                shown = estimate(asked[index], plan)
+                new = _Quick(minimised(asked[index].job, shown), plan)
                 found[index] = min(new, found.get(index, new), key=lambda each: each.cost)
         budget.charge(own)
     return _finished(asked, found, planner, budget)
@@ -101,14 +102,6 @@ def _finished(
             if result is not None:
                 results[asked[index].job.micro_batch_size] = result
     return results
-
-
-def _cost(problem: Problem, plan: Plan) -> float:
-    """What the job minimises."""
-    shown = estimate(problem, plan)
-    if problem.job.objective == "price":
-        return shown.price_usd_per_million_samples
-    return shown.step_time_s
 
 
 def _improved(
