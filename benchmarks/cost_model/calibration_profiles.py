@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heterps_configs.documents.device import DeviceType, device_type_named
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers.sailor import SailorModel, SailorShape, load_model
 

@@ -24,7 +24,9 @@ import numpy as np
 from benchmarks.shared.common import interleaved_medians, parse_options, report
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.library import load_profile
 from heterps_envs.closed_form.formula import evaluate

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.gpu.cases import Rows, device_type, run_section
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.model_profile import Measurement
+from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.library import load_profile
 from heterps_runtime.profiling.profiler import Conditions, measure
 

@@ -17,7 +17,8 @@ from heterps.planning.place import place
 from heterps_agents.learned.planner import DEFAULT_POLICY
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
 from heterps_configs.library import load_cluster

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.fidelity.own_models import EMULATED
-from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_configs.documents.model.source import ModelSource
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.tracing.trace import trace_source

@@ -23,7 +23,8 @@ from benchmarks.shared.common import machine, parse_options, report
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType, Emulation
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_configs.documents.model.source import ModelSource
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.documents.yaml_files import write_text

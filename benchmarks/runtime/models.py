@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.build import build_module, register_factory
 from heterps_runtime.profiling.model_source import factory_source

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heterps_configs.documents.model_profile import InputSpecification, ModelProfile, ModelSource
+from heterps_configs.documents.model.source import InputSpecification, ModelSource
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_runtime.tracing.trace import trace
 
 

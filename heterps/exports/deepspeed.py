@@ -22,7 +22,8 @@ from heterps.exports.shape import (
     equal_chains,
 )
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_configs.documents.model.source import ModelSource
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from heterps.exports import torch_script
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.errors import HeterpsError
 
 # Decoders whose stack makes rotary tables for all its blocks, and takes embeddings, too.

@@ -9,7 +9,7 @@ from heterps.exports.formats import Exported
 from heterps.exports.predicted import kept_texts
 from heterps.exports.scripts import STACKS, as_path, as_words, is_stack, model_and_data
 from heterps.exports.shape import blocks_of, blocks_of_stages
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from heterps_configs.documents.base import parameter_format
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.errors import HeterpsError
 
 WEIGHTS_FILE, CONFIG_FILE = "model.safetensors", "config.json"

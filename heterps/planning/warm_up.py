@@ -26,7 +26,8 @@ from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.search.greedy import greedy_code
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job, Objective
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from heterps.reports.console import seconds_text
-from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.units import bytes_text
 
 MEGABYTE = 1e6

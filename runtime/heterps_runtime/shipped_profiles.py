@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.model_profile import InputSpecification, ModelProfile, ModelSource
+from heterps_configs.documents.model.source import InputSpecification, ModelSource
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source

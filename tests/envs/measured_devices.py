@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.card_times.families import layer_family
 from heterps_envs.layer_costs.calibration import Factors
 from heterps_envs.layer_costs.roofline import layer_work

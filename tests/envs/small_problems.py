@@ -15,12 +15,10 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import (
-    LayerProfile,
-    Measurement,
-    ModelProfile,
-    TensorSplit,
-)
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model.tensor_split import TensorSplit
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.cost_tables import CostTables, StageOptions

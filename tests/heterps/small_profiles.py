@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 
 # Of `place`: one device for each stage that keeps all, one sample in a micro-batch.
 PLAIN = (

@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heterps_configs.documents.model_profile import InputSpecification, ModelProfile, ModelSource
+from heterps_configs.documents.model.source import InputSpecification, ModelSource
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.initialise import initial_values, place

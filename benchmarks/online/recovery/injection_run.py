@@ -40,7 +40,7 @@ from benchmarks.online.recovery.injection_cases import (
 )
 from heterps.online.elastic import ElasticController
 from heterps_agents.recovery.plans import rule_plans
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, ElasticSettings, RunSettings
 from heterps_configs.documents.yaml_files import write_text

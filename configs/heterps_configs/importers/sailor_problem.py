@@ -16,7 +16,8 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, LinkOv
 from heterps_configs.documents.cluster_problems import group_device_names
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers.sailor import SailorEnd, SailorLink, SailorLinks, SailorModel

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from heterps_configs.documents.model_profile import LayerProfile, TensorSplit
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_configs.importers.sailor import SailorLayerSizes, SailorModel
 
 _FLOAT_BYTES = 4

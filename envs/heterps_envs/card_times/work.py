@@ -24,7 +24,7 @@ import numpy as np
 from heterps_configs.documents.base import compute_format
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile
+from heterps_configs.documents.model.layer import LayerProfile
 from heterps_envs.arrays import Floats
 from heterps_envs.card_times.families import layer_family
 

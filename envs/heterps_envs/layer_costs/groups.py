@@ -17,7 +17,8 @@ import numpy as np
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.device import DeviceType, shipped_device_types
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.estimated import Estimator
 from heterps_envs.layer_costs.group_slice import Share

@@ -16,7 +16,8 @@ import numpy as np
 
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
 
 # Share of the peak that training kernels reach. Uncalibrated round numbers: an estimate says so.

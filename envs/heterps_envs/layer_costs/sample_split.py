@@ -11,7 +11,9 @@ from collections.abc import Collection
 
 from heterps_configs.documents.base import BYTES_PER_ELEMENT, compute_format
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile, TensorSplit
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.tensor_split import TensorSplit
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
 
 

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
 from heterps_envs.card_times.families import layer_family
 from heterps_envs.layer_costs.roofline import PassWork, layer_work, machine_balance, work_of_layers

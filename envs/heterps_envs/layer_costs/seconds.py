@@ -15,7 +15,8 @@ import numpy as np
 
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.estimated import Estimator
 from heterps_envs.layer_costs.intervals import MEASURED, ErrorInterval

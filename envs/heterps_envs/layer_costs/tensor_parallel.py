@@ -16,12 +16,9 @@ import numpy as np
 
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import (
-    DividedNumbers,
-    LayerProfile,
-    ModelProfile,
-    TensorSplit,
-)
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.tensor_split import DividedNumbers, TensorSplit
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.group_slice import Share, fraction_of, key_value_fraction_of
 

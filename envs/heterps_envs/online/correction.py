@@ -20,7 +20,7 @@ import numpy as np
 
 from heterps_configs.documents.cluster import Cluster, Device, DeviceGroup
 from heterps_configs.documents.device import DeviceType
-from heterps_configs.documents.model_profile import Measurement
+from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.plan import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.online.belief import (

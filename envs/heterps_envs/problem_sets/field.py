@@ -18,7 +18,8 @@ import numpy as np
 
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job, Strategy
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.library import load_profile
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.field_clusters import CLUSTERS

@@ -11,7 +11,8 @@ import numpy as np
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, LinkOverride, Node
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
 from heterps_configs.importers import galvatron, pipeedge
 from heterps_configs.importers.regions import load_region_links

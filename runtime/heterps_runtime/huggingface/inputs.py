@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
-from heterps_configs.documents.model_profile import InputSpecification
+from heterps_configs.documents.model.source import InputSpecification
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.huggingface.library import families_of
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_configs.huggingface_config import config_problems
 from heterps_runtime.huggingface.checks import check_config

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.model_profile import InputSpecification, ModelSource
+from heterps_configs.documents.model.source import InputSpecification, ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.huggingface.inputs import TOKENS, Sizes, learned_positions, natural_inputs
 from heterps_runtime.huggingface.library import (

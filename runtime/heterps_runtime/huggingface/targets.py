@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from heterps_configs.documents.model_profile import InputSpecification, LossName
+from heterps_configs.documents.model.source import InputSpecification, LossName
 from heterps_runtime.huggingface.inputs import TOKENS, num_frames
 from heterps_runtime.huggingface.library import families_of
 

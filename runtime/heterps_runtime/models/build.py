@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.base import Dtype, parameter_format
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.huggingface.library import one_line
 from heterps_runtime.huggingface.module import build_huggingface

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 
 # Of functions in torch's own namespace: what `reduction="none"` is there.
 _NO_REDUCTION = 0

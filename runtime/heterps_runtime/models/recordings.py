@@ -16,7 +16,7 @@ from torch import nn
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.build import arguments, build_module, meta_inputs
 from heterps_runtime.models.mixed_precision import autocast

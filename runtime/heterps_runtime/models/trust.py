@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.errors import HeterpsError
 
 _SHIPPED = "heterps_runtime.examples."

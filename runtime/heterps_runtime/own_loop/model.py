@@ -8,7 +8,7 @@ from typing import get_args
 
 from torch import Tensor, nn
 
-from heterps_configs.documents.model_profile import InputDtype, InputSpecification, ModelSource
+from heterps_configs.documents.model.source import InputDtype, InputSpecification, ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.build import register_factory
 

@@ -15,7 +15,8 @@ from itertools import pairwise
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, HostTimes, Link, Node
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_configs.documents.job import Job, Optimizer
-from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem

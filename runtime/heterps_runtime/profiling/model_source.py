@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, cast, get_args
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.model_profile import (
+from heterps_configs.documents.model.source import (
     InputDtype,
     InputSpecification,
     LossName,
-    ModelProfile,
     ModelSource,
 )
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.yaml_files import read_yaml
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_profile

@@ -20,7 +20,8 @@ import torch
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Optimizer
-from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.process.allocator import keep_freed_memory
 from heterps_runtime.profiling.layer_timing import Window, measure_overhead

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from heterps_configs.documents.base import Dtype, is_mixed
-from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_configs.documents.model.source import ModelSource
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import PlanMismatchError
 from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.build import Arguments, build_module

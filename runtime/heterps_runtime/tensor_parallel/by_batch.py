@@ -14,7 +14,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_configs.documents.model.source import ModelSource
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Stage
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.layers import Layer

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from heterps_configs.documents.base import Document
-from heterps_configs.documents.model_profile import TensorUnit
+from heterps_configs.documents.model.tensor_split import TensorUnit
 from heterps_envs.layer_costs.group_slice import GroupSlice, used_key_values
 from heterps_runtime.tensor_parallel.slices import TensorSlice
 

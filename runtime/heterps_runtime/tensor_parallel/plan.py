@@ -13,7 +13,7 @@ from functools import lru_cache
 from torch import nn
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.initialise import place

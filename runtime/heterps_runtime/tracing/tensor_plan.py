@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
-from heterps_configs.documents.model_profile import TensorUnit
+from heterps_configs.documents.model.tensor_split import TensorUnit
 from heterps_runtime.models.recording import canonical_names
 from heterps_runtime.tracing.linear_pairs import Flow, heads_of, linear_sizes, regions
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from torch import Tensor, nn
 
-from heterps_configs.documents.model_profile import (
+from heterps_configs.documents.model.tensor_split import (
     DIVIDED_NUMBERS,
     FinerSplit,
     KeyValueSplit,

@@ -12,12 +12,10 @@ import torch
 from torch import nn
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.model_profile import (
-    LayerProfile,
-    ModelProfile,
-    ModelSource,
-    TensorSplit,
-)
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.source import ModelSource
+from heterps_configs.documents.model.tensor_split import TensorSplit
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.layers import Layer, layers_of, unit_calls
 from heterps_runtime.models.recorder import Recorder

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_runtime.models.data import make_batch
 from heterps_runtime.training.sample_order import Position
 from heterps_runtime.training.samples import Samples

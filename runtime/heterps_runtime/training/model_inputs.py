@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heterps_configs.documents.model_profile import InputSpecification, ModelSource
+from heterps_configs.documents.model.source import InputSpecification, ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.training.collating import as_tensor
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.build import register_factory
 from heterps_runtime.models.losses import Loss, MeanLoss, SourceLoss

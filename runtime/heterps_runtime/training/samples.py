@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.training.collating import collate_samples
 from heterps_runtime.training.model_inputs import as_inputs, as_target

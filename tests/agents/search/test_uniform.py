@@ -26,7 +26,7 @@ from heterps_agents.search.uniform_shapes import (
 )
 from heterps_configs.documents.cluster import DeviceGroup, Link, Node
 from heterps_configs.documents.job import Strategy
-from heterps_configs.documents.model_profile import TensorSplit
+from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate

@@ -9,7 +9,7 @@ import pytest
 from heterps_configs.documents.base import Document, parse_yaml
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.documents.training import ChainTrainingConfig

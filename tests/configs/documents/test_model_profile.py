@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import DocumentError
 
 

@@ -11,7 +11,9 @@ from heterps_configs.documents.base import Document
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import shipped_device_types
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Bound, Pipeline, Plan, Stage
 from heterps_configs.documents.yaml_files import parse_yaml
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from heterps_configs.documents.device import DeviceType, device_type_named
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile
+from heterps_configs.documents.model.layer import LayerProfile
 from heterps_envs.card_times.document import CardCalibration, LeftOutError, Offsets, UnitFactors
 from heterps_envs.card_times.fit import CardSample
 from heterps_envs.card_times.formula import card_factors

@@ -5,7 +5,8 @@ import pytest
 
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_profile

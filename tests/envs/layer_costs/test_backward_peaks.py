@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.library import load_profile
 from heterps_envs.layer_costs.backward_peaks import BackwardPeaks, backward_peaks
 from heterps_envs.layer_costs.memory import layer_memory

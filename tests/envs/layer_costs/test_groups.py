@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from heterps_configs.documents.cluster import Collective, Link
-from heterps_configs.documents.model_profile import Measurement, TensorSplit
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_envs.layer_costs.estimated import Estimator
 from heterps_envs.problem import Problem
 from tests.envs.small_problems import chain_problem

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.device import DeviceType, Emulation
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, Measurement, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.layer_costs.roofline import LAUNCH_S
 from heterps_envs.layer_costs.seconds import layer_times
 from tests.envs.small_problems import device_type

@@ -10,14 +10,10 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import (
-    FinerSplit,
-    KeyValueSplit,
-    LayerProfile,
-    Measurement,
-    ModelProfile,
-    TensorSplit,
-)
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model.tensor_split import FinerSplit, KeyValueSplit, TensorSplit
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.layer_costs.group_slice import (
     GroupSlice,
     query_head_ranges,

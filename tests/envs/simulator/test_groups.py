@@ -10,7 +10,8 @@ import pytest
 
 from heterps_configs.documents.cluster import HostTimes, Link
 from heterps_configs.documents.estimate import Estimate
-from heterps_configs.documents.model_profile import Measurement, TensorSplit
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_configs.documents.plan import LayerRange, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule

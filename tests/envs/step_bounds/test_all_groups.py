@@ -11,7 +11,7 @@ import pytest
 
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Strategy
-from heterps_configs.documents.model_profile import TensorSplit
+from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import feasible_step_time_s
 from heterps_envs.step_bounds.executable import least_executable_s

@@ -14,7 +14,7 @@ import pytest
 
 from heterps.planning.problems import load_problem
 from heterps.planning.trust import ask_for_trust, trust_file
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.library import load_profile
 from heterps_runtime.models import trust
 from heterps_runtime.models.build import build_module

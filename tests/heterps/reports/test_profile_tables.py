@@ -5,8 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 
 from heterps.reports.profile_tables import MAX_JOINED_LINES, print_layers, print_profile
-from heterps_configs.documents.matrix_product import MatrixProduct
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.matrix_product import MatrixProduct
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.library import load_profile
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from heterps_configs.documents.model_profile import InputSpecification, ModelSource
+from heterps_configs.documents.model.source import InputSpecification, ModelSource
 from heterps_runtime.huggingface.library import class_named, modules_of
 
 INPUTS = (InputSpecification(name="x", shape=(4,), dtype="int64"),)

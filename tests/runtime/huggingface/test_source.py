@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks.parity.zoo_models import TINY
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.profiling.model_source import resolve_profile

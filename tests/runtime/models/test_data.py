@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_configs.documents.model_profile import InputSpecification, ModelSource
+from heterps_configs.documents.model.source import InputSpecification, ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.data import make_batch
 from tests.runtime.small_models import NAMES, source_of

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heterps_configs.documents.model_profile import InputSpecification, LossName, ModelSource
+from heterps_configs.documents.model.source import InputSpecification, LossName, ModelSource
 from heterps_runtime.models.losses import loss_sum
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_runtime.models import recordings
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.recordings import record, recorded, share_recordings

@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_configs.documents.matrix_product import MatrixProduct
-from heterps_configs.documents.model_profile import (
-    LayerProfile,
-    Measurement,
-    ModelProfile,
-    TensorSplit,
-)
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.matrix_product import MatrixProduct
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model.tensor_split import TensorSplit
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.profiling.merged_profiles import merge_profiles
 

@@ -16,7 +16,7 @@ import transformers
 from torch import nn
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.model_profile import InputSpecification
+from heterps_configs.documents.model.source import InputSpecification
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import shipped
 from heterps_runtime.huggingface import inputs as natural

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from heterps_configs.documents.device import device_type_named
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import Measurement, ModelProfile
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.layer_costs.memory import layer_memory
 from heterps_runtime.models.data import make_batch
 from heterps_runtime.profiling.layer_timing import Window

@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import nn
 
-from heterps_configs.documents.model_profile import ModelSource
+from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError, PlanMismatchError

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from heterps_configs.documents.model_profile import ModelProfile, ModelSource
+from heterps_configs.documents.model.source import ModelSource
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.build import register_factory
 from heterps_runtime.profiling.model_source import factory_source

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.tracing.matrix_products import launches_kernel

@@ -7,7 +7,9 @@ from functools import cache
 import pytest
 from torch import Tensor, nn
 
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile, TensorSplit
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model.tensor_split import TensorSplit
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.build import register_factory
 from heterps_runtime.profiling.model_source import factory_source

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import InputSpecification, ModelSource
+from heterps_configs.documents.model.source import InputSpecification, ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.training.batches import Needs, ReadBatches
 from heterps_runtime.training.prefetching import Prefetched

@@ -16,7 +16,7 @@ from heterps_agents.systems.devices import link_inside
 from heterps_agents.systems.hap.chain import STATES, Chain, Instruction, Program, Term, Way
 from heterps_agents.systems.hap.collectives import Rates, conversions, uniform_rates
 from heterps_configs.documents.cluster import Link
-from heterps_configs.documents.model_profile import TensorSplit
+from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.tensor_parallel import split_at
 from heterps_envs.problem import Problem

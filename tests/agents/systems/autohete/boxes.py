@@ -9,7 +9,8 @@ import numpy as np
 
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.problem import Problem
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from heterps_agents.systems.hetpipe.allocation import Allocation, allocations
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.model_profile import LayerProfile, ModelProfile
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.problem import Problem
 from tests.uneven_problems import MakeProblem
 

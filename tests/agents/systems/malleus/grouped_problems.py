@@ -8,7 +8,8 @@ from typing import Any
 
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Strategy
-from heterps_configs.documents.model_profile import Measurement, TensorSplit
+from heterps_configs.documents.model.measurement import Measurement
+from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_envs.problem import Problem
 from tests.envs.small_problems import chain_problem
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from heterps_configs.documents.matrix_product import MatrixProduct, merged_products
+from heterps_configs.documents.model.matrix_product import MatrixProduct, merged_products
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.yaml_files import parse_yaml
 from heterps_configs.errors import DocumentError
