@@ -29,7 +29,8 @@ def best_copies(problem: Problem, budget: Budget) -> Plan | None:
 
     Args:
         problem: What was asked.
-        budget: Simulations are its evaluations; its end ends this.
+        budget: Simulations are its evaluations; its end ends this. Plans that cost as much as it
+            knows need not be found.
     """
     seconds = problem.tables.compute_s.sum(axis=0)
     total, layers = problem.job.num_micro_batches, problem.profile.num_layers
@@ -49,7 +50,7 @@ def best_copies(problem: Problem, budget: Budget) -> Plan | None:
             for name, share in zip(names, shares, strict=True)
         )
         plan = plan_of_weave(Weave((tuple(lanes),)), known)
-        found = judge.judged_with_sums(plan, best.cost)
+        found = judge.judged(plan, min(best.cost, budget.known_cost))
         misses = 0 if found.cost < best.cost else misses + 1
         best = min(best, found, key=lambda each: each.cost)
-    return None if math.isinf(best.cost) else best.plan
+    return None if best.cost >= budget.known_cost else best.plan

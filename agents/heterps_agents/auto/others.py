@@ -38,7 +38,7 @@ FEW_DEVICES, VERY_FEW_DEVICES = 16, 8
 COMPOSER, LEAST_ISLANDS, MOST_ISLANDS = "tangram", 2, 5
 # Near devices alone, the fastest ones: behind slow links chains on two or three are best, or whole
 # copies of the model, of which a few are simulated for each size.
-COPIES = "copies"
+COPIES, MOST_COPIED = "copies", 2
 NEAR, NEAR_PLANNER, MOST_NEAR, MOST_NEAR_DEVICES = "near devices", "exact", 4, 4
 # For few devices plans are finished before they are compared: with more micro-batches in flight
 # an even one behind slow links may take so many times less.
@@ -146,7 +146,7 @@ def _plan_of_copies(problem: Problem, budget: Budget) -> Plan | None:
     """The best plan of whole copies of the model, on near devices or on all of a few."""
     best: Plan | None = None
     few = [problem] if len(problem.cluster.devices) <= MOST_COPIES else []
-    for part in (*islands(problem, MOST_NEAR, MOST_COPIES), *few):
+    for part in (*islands(problem, MOST_COPIED, MOST_COPIES), *few):
         if budget.is_exhausted:
             break
         found = best_copies(part, budget)

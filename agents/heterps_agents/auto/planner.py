@@ -6,8 +6,10 @@ from heterps_agents.asymmetric.candidates import NEAR as NEAR_LANES
 from heterps_agents.asymmetric.candidates import candidates
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
+from heterps_agents.auto.fastest_kind import plan_of_fastest_kind
 from heterps_agents.auto.going_on import GoingOn
 from heterps_agents.auto.others import (
+    better,
     finders,
     finished,
     part_of,
@@ -157,11 +159,24 @@ class AutoPlanner:
         assert chain.predicted_step_time_s is not None, "it was simulated"
         if chain.predicted_step_time_s > NEAR_LANES * budget.known_cost:
             return chain
+        chain = self._on_fastest_kind(problem, chain, budget)
         chain = self._with_finds(problem, chain, budget)
         if self.chains_only:
             return chain
         found = candidates(problem, budget, chain, self.seed)
         return found[0].changed(bound=Bound()) if found else chain
+
+    def _on_fastest_kind(self, problem: Problem, chain: Plan, budget: Budget) -> Plan:
+        """The chain, or a better plan on the fastest devices alone."""
+        assert chain.predicted_step_time_s is not None, "it was simulated"
+        known = budget.known_cost
+        if problem.job.objective == "throughput":
+            budget.known_cost = min(known, chain.predicted_step_time_s)
+        found = plan_of_fastest_kind(problem, budget, self.seed)
+        budget.known_cost = known
+        if found is None:
+            return chain
+        return self._judged(problem, chain, better(problem, chain, found) or chain)
 
     def _with_finds(self, problem: Problem, chain: Plan, budget: Budget) -> Plan:
         """The chain, or a better one that another planner found on its way."""
