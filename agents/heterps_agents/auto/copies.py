@@ -51,6 +51,8 @@ def best_copies(problem: Problem, budget: Budget) -> Plan | None:
         )
         plan = plan_of_weave(Weave((tuple(lanes),)), known)
         found = judge.judged(plan, min(best.cost, budget.known_cost))
+        if count == 1 and math.isinf(found.cost):
+            break  # one device has no room for the model
         misses = 0 if found.cost < best.cost else misses + 1
         best = min(best, found, key=lambda each: each.cost)
     return None if best.cost >= budget.known_cost else best.plan

@@ -55,7 +55,7 @@ def quick_ways(problem: Problem) -> tuple[str, ...]:
     composers = (COMPOSER,) if is_composed(problem) else ()
     near = (NEAR,) if islands(problem, 1, MOST_NEAR_DEVICES) else ()
     copies = (COPIES,) if near or len(problem.cluster.devices) <= MOST_COPIES else ()
-    return (*copies, EVEN, *near, *composers, *few)
+    return (EVEN, *copies, *near, *composers, *few)
 
 
 def is_composed(problem: Problem) -> bool:
