@@ -7,7 +7,8 @@ from contextlib import nullcontext
 import pytest
 
 from heterps_runtime.huggingface.source import huggingface_source
-from heterps_runtime.tracing import trace
+from heterps_runtime.tracing import counted_pass
+from heterps_runtime.tracing.trace import trace_source
 
 CONFIG = {
     "model_type": "mamba", "architectures": ["MambaForCausalLM"], "hidden_size": 32,
@@ -19,10 +20,10 @@ CONFIG = {
 def test_a_scan_costs_what_its_steps_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     source = huggingface_source(CONFIG, 16)
     for dtype in ("float32", "bfloat16"):
-        at_once = trace.trace_source(source, "mamba", dtype).layers
+        at_once = trace_source(source, "mamba", dtype).layers
         with monkeypatch.context() as patch:
-            patch.setattr(trace, "scans_at_once", nullcontext)
-            by_steps = trace.trace_source(source, "mamba", dtype).layers
+            patch.setattr(counted_pass, "scans_at_once", nullcontext)
+            by_steps = trace_source(source, "mamba", dtype).layers
         for one, other in zip(at_once, by_steps, strict=True):
             assert (one.name, one.output_bytes) == (other.name, other.output_bytes)
             assert one.forward_flops == other.forward_flops
