@@ -30,7 +30,7 @@ LIMIT_S = 40.0
 
 
 def nccl_alone(options: argparse.Namespace) -> Rows:
-    """One rank: set-up, a sum, a message to itself is none, abort and destroy."""
+    """One rank: set-up, sums, an abort while one is under way, and the end."""
     return _in_processes(_nccl, 1, options)
 
 

@@ -10,14 +10,15 @@ import subprocess
 import sys
 import time
 
-from benchmarks.gpu.cases import Rows, run_section
+from benchmarks.gpu.cases import Rows, device_type, run_section
 
+# The first `place` compiles, the second does not.
 COMMANDS = (
     ("--version",),
     ("doctor",),
     ("list", "models"),
     ("discover",),
-    ("profile", "llama-tiny", "--device", "{device}", "--device-type", "H100-80G"),
+    ("profile", "llama-tiny", "--device", "{device}", "--device-type", "{type}"),
     ("place", "llama-7b", "-c", "h100-pod"),
     ("place", "llama-7b", "-c", "h100-pod"),
 )
@@ -28,7 +29,8 @@ def commands(options: argparse.Namespace) -> Rows:
     """Each command with its seconds, exit code and the end of what it said."""
     rows: Rows = []
     for command in COMMANDS[: 4 if options.quick else None]:
-        words = [word.format(device=options.device) for word in command]
+        names = {"device": options.device, "type": device_type(options).name}
+        words = [word.format(**names) for word in command]
         began_s = time.perf_counter()
         done = subprocess.run(
             [sys.executable, "-m", "heterps", *words],

@@ -209,12 +209,8 @@ _REFERENCES: dict[tuple[str, int, int, Job, torch.device], _Trained] = {}
 def _reference(specification: RunSpecification, torch_device: torch.device) -> _Trained:
     """What training in one process comes to; made once for all plans and schedules."""
     job = specification.plan.job.model_copy(update={"schedule": "gpipe"})
-    name, seed, num_steps = (
-        specification.profile.name,
-        specification.seed,
-        specification.num_steps,
-    )
-    key = name, seed, num_steps, job, torch_device
+    of_run = specification.profile.name, specification.seed, specification.num_steps
+    key = (*of_run, job, torch_device)
     if key not in _REFERENCES:
         losses, module = reference_training(specification, torch_device)
         parameters = {name: p.detach() for name, p in module.parameters_by_name().items()}

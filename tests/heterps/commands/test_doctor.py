@@ -37,6 +37,21 @@ def test_a_missing_package_is_named_and_broken(
     assert "Hugging Face" in found["no-such-extra"]["text"]
 
 
+def test_a_source_tree_that_is_not_installed_is_noted_and_not_broken(
+    heterps: Heterps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", unknown)
+    monkeypatch.setattr(metadata, "requires", unknown)
+    outcome = heterps("doctor", "--json")
+    assert outcome.code == 0, outcome.out
+    found = {entry["what"]: entry for entry in outcome.data}
+    assert found["heterps"]["verdict"] == found["packages"]["verdict"] == "note"
+    assert "not installed" in found["heterps"]["text"]
+
+
 def test_a_check_that_fails_itself_is_a_finding(
     heterps: Heterps, monkeypatch: pytest.MonkeyPatch
 ) -> None:

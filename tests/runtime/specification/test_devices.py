@@ -256,6 +256,26 @@ def test_staged_messages_leave_after_their_copy_and_arrive_in_the_buffer() -> No
     assert group.seen == [("recv", 1, 7), ("send", 1, 7)]
 
 
+def test_a_staged_sum_begins_after_its_copy_and_replaces_the_tensor() -> None:
+    communicator = cast(Any, _Communicator())
+    communicator.backend_of = lambda ranks: "gloo"
+    communicator.groups = lambda owners: {}
+    messenger = _StagingOnTheCpu(communicator, {})
+
+    class _Doubling:
+        def start_sum(self, flat: Tensor, ranks: tuple[int, ...]) -> _Done:
+            assert messenger.copied, "the copy is not there yet"
+            assert ranks == (0, 1)
+            return _Done(lambda: cast(None, flat.mul_(2)))
+
+    messenger._plain = cast(Any, _Doubling())
+    flat = torch.arange(4.0)
+    work = messenger.start_sum(flat, (0, 1))
+    assert not messenger.copied, "starting a sum does not wait for the device"
+    work.wait()
+    assert torch.equal(flat, 2 * torch.arange(4.0))
+
+
 def test_a_pair_of_gpus_uses_its_own_group_and_the_rank_within_it() -> None:
     groups = {Channel(0, 2, "forward"): _Group(), Channel(2, 0, "backward"): _Group()}
     communicator = cast(Communicator, _Communicator())

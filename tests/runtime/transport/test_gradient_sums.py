@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from heterps_runtime.transport import gradient_sums
-from heterps_runtime.transport.gradient_sums import GradientSum
+from heterps_runtime.transport.gradient_sums import GradientSum, finish_sums
 
 
 class Doubled:
@@ -104,3 +104,12 @@ def test_a_parameter_that_only_another_rank_used_gets_its_gradient() -> None:
     assert torch.equal(parameters[0].grad, expected)
     assert parameters[1].grad is not None
     assert parameters[1].grad.tolist() == [[1.0]] * 4
+
+
+def test_sums_that_are_finished_together_keep_their_own_flags() -> None:
+    used = ([True, False], [False], [False, True, True])
+    lists = [parameters_of([(2, 3)] * len(own), own) for own in used]
+    finish_sums([GradientSum(parameters, Doubled) for parameters in lists])
+    found = [[parameter.grad is not None for parameter in parameters] for parameters in lists]
+    assert found == list(used)
+    finish_sums([])
