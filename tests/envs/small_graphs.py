@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from heterps_configs.documents.operator_graph import OperatorGraph, execution_order
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.graphs.earliest_finish import earliest_finish_placements
-from heterps_envs.graphs.operators import assignment_problems
+from heterps_envs.graphs.operators import MEMORY_TOLERANCE, graph_arrays
 from heterps_envs.graphs.problem import GraphTables, Placement, pack_graphs
 
 
@@ -62,18 +63,50 @@ def _random_node(rng: np.random.Generator, name: str) -> dict[str, Any]:
 
 def all_assignments(graph: OperatorGraph) -> Iterator[tuple[int, ...]]:
     """Every assignment that breaks nothing; colour classes are placed as one."""
-    colors: dict[object, int] = {}
-    group = [
-        colors.setdefault(
-            ("free", index) if node.color_class is None else node.color_class, len(colors)
-        )
-        for index, node in enumerate(graph.nodes)
-    ]
-    devices = range(graph.num_accelerators + graph.num_cpus)
-    for choice in product(devices, repeat=len(colors)):
-        assignment = tuple(choice[number] for number in group)
-        if not assignment_problems(graph, assignment):
-            yield assignment
+    for assignment in assignments_and_loads_s(graph)[0]:
+        yield tuple(assignment.tolist())
+
+
+def assignments_and_loads_s(graph: OperatorGraph) -> tuple[Integers, Floats]:
+    """(K, N) every assignment that breaks nothing, and (K,) seconds of its most loaded device.
+
+    All at once: what `assignment_problems` and `max_load` say of them one by one.
+    """
+    arrays = graph_arrays(graph)
+    num_devices, num_colors = graph.num_accelerators + graph.num_cpus, int(arrays.group.max()) + 1
+    choices = np.indices((num_devices,) * num_colors).reshape(num_colors, -1)
+    device_of = choices.T[:, arrays.group]
+    load_s, is_kept = np.zeros(len(device_of)), np.ones(len(device_of), np.bool_)
+    capacity = graph.accelerator_memory_bytes
+    for device in range(num_devices):
+        is_here = device_of == device
+        is_accelerator = device < graph.num_accelerators
+        seconds = arrays.accelerator_s if is_accelerator else arrays.cpu_s
+        is_kept &= ~(is_here & ~np.isfinite(seconds)).any(1)
+        own_s = is_here @ np.where(np.isfinite(seconds), seconds, 0.0)
+        if is_accelerator:
+            for node, communication_s in enumerate(arrays.communication_s):
+                readers = is_here[:, arrays.consumers[arrays.producers == node]]
+                is_cut = np.where(is_here[:, node], ~readers.all(1), readers.any(1))
+                own_s += communication_s * is_cut
+            if capacity is not None:
+                is_kept &= is_here @ arrays.memory_bytes <= capacity * (1 + MEMORY_TOLERANCE)
+        load_s = np.maximum(load_s, own_s)
+    return device_of[is_kept], load_s[is_kept]
+
+
+def least_load_s(graph: OperatorGraph) -> float:
+    """By trying everything; inf where nothing fits."""
+    return float(assignments_and_loads_s(graph)[1].min(initial=math.inf))
+
+
+def least_contiguous_load_s(graph: OperatorGraph) -> float:
+    """By trying everything that can be put in a row; inf where nothing fits."""
+    assignments, loads_s = assignments_and_loads_s(graph)
+    for index in np.argsort(loads_s, kind="stable"):
+        if is_contiguous(graph, assignments[index].tolist()):
+            return float(loads_s[index])
+    return math.inf
 
 
 def is_contiguous(graph: OperatorGraph, assignment: Sequence[int]) -> bool:

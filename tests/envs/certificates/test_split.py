@@ -22,7 +22,13 @@ from heterps_envs.certificates.plain_ideals import is_in_row, no_row_below
 from heterps_envs.certificates.plain_sets import can_hold_more, layers_of
 from heterps_envs.certificates.split import SplitCertificate, check_split_certificate
 from heterps_envs.graphs.operators import device_loads, max_load
-from tests.envs.small_graphs import all_assignments, is_contiguous, random_graph
+from tests.envs.small_graphs import (
+    all_assignments,
+    is_contiguous,
+    least_contiguous_load_s,
+    least_load_s,
+    random_graph,
+)
 
 SEEDS = st.integers(0, 100_000)
 
@@ -65,15 +71,6 @@ def load_of_set(parts: PlainSplit, inside: set[int]) -> float:
         if net.members & inside and (net.is_never_whole or not net.members <= inside)
     ]
     return sum(parts.accelerator_s[group] for group in inside) + sum(cut_s)
-
-
-def least_s(graph: OperatorGraph, contiguous: bool = False) -> float:
-    loads = (
-        max_load(graph, choice)
-        for choice in all_assignments(graph)
-        if not contiguous or is_contiguous(graph, choice)
-    )
-    return min(loads, default=math.inf)
 
 
 @settings(max_examples=60, deadline=None)
@@ -120,7 +117,7 @@ def test_what_a_device_can_hold_is_found_by_trying_every_set(seed: int) -> None:
 def test_no_prices_confirm_a_bound_above_the_best_split(seed: int) -> None:
     """Random prices, limits, orders and left-out nets, most of them wrong."""
     graph = random_graph(seed)
-    best_s = least_s(graph)
+    best_s = least_load_s(graph)
     if not 0 < best_s < math.inf:
         return
     choice = next(all_assignments(graph))
@@ -145,7 +142,7 @@ def test_no_prices_confirm_a_bound_above_the_best_split(seed: int) -> None:
 @given(SEEDS)
 def test_rows_below_a_load_are_found_by_trying_everything(seed: int) -> None:
     graph = random_graph(seed)
-    best_s = least_s(graph, contiguous=True)
+    best_s = least_contiguous_load_s(graph)
     if not 0 < best_s < math.inf:
         return
     assert no_row_below(graph, best_s * (1 - 1e-9), 10_000) is True
@@ -268,7 +265,7 @@ def test_a_certificate_with_unknown_fields_is_refused() -> None:
 @given(SEEDS)
 def test_work_that_is_shared_out_is_a_bound(seed: int) -> None:
     graph = random_graph(seed)
-    best_s = least_s(graph)
+    best_s = least_load_s(graph)
     bound_s = plain_split(graph).shared_out_s()
     assert bound_s <= best_s * (1 + 1e-12)
     devices = graph.num_accelerators + graph.num_cpus

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice, product
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_envs.graphs.operators import assignment_problems, device_loads, graph_arrays, max_load
-from tests.envs.small_graphs import all_assignments, random_graph
+from tests.envs.small_graphs import all_assignments, assignments_and_loads_s, random_graph
 
 
 def fork(**changes: object) -> OperatorGraph:
@@ -111,6 +112,23 @@ def test_equal_accelerators_may_swap_their_nodes(seed: int) -> None:
     rng = np.random.default_rng(seed)
     num_devices = graph.num_accelerators + graph.num_cpus
     swap = [*rng.permutation(graph.num_accelerators), *range(graph.num_accelerators, num_devices)]
-    for assignment in list(all_assignments(graph))[:20]:
+    for assignment in islice(all_assignments(graph), 20):
         swapped = [int(swap[device]) for device in assignment]
         assert max_load(graph, swapped) == pytest.approx(max_load(graph, assignment))
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=25)
+def test_all_assignments_and_their_loads_are_those_of_the_definitions(seed: int) -> None:
+    """What other tests compare with, computed for all at once, is right."""
+    graph = random_graph(seed, most_nodes=3)
+    assignments, loads_s = assignments_and_loads_s(graph)
+    devices = range(graph.num_accelerators + graph.num_cpus)
+    allowed = [
+        choice
+        for choice in product(devices, repeat=len(graph.nodes))
+        if not assignment_problems(graph, choice)
+    ]
+    assert sorted(map(tuple, assignments.tolist())) == allowed
+    for assignment, load_s in zip(assignments.tolist(), loads_s.tolist(), strict=True):
+        assert load_s == pytest.approx(max_load(graph, assignment))

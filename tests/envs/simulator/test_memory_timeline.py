@@ -17,7 +17,7 @@ from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, Placement, encode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.action_times import action_times
-from heterps_envs.simulator.binding import bind
+from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.memory_curves import memory_curves
 from heterps_envs.simulator.memory_timeline import memory_timeline
 from heterps_envs.simulator.prepared import PreparedPlan
@@ -157,7 +157,7 @@ def planned(draw: st.DrawFn) -> tuple[Problem, Plan]:
     placement = draw(placements(5, (3, 4)))
     if any(stage.replicas > batch for stage in placement):
         placement = tuple(replace(stage, replicas=1) for stage in placement)
-    return problem, bind(problem, placement, planner="test", seed=0)
+    return problem, bound_plan(problem, placement, planner="test", seed=0)
 
 
 @pytest.mark.slow
@@ -214,7 +214,7 @@ def tight(rng: np.random.Generator) -> tuple[Problem, Placement]:
         values["parameters"][-1] = values["parameters"][0]
     seconds = rng.integers(1, 9, (2, num_layers)).astype(float).tolist()
     roomy = chain_problem(*seconds, **values)
-    plan = bind(roomy, tuple(placement), planner="test", seed=0)
+    plan = bound_plan(roomy, tuple(placement), planner="test", seed=0)
     need = plan_memory_bytes(roomy, plan)
     limits = [1] * len(counts)
     for device, num_bytes in need.items():
@@ -235,7 +235,7 @@ def misses(seeds: range) -> tuple[int, list[str]]:
         if verdict != FITS:
             continue
         num_fitting += 1
-        plan = bind(problem, placement, planner="test", seed=0)
+        plan = bound_plan(problem, placement, planner="test", seed=0)
         timeline = memory_timeline(PreparedPlan(problem, plan))
         schedule = timeline.schedule
         copies = np.zeros(len(schedule.kind))
@@ -250,14 +250,7 @@ def misses(seeds: range) -> tuple[int, list[str]]:
 
 
 @pytest.mark.slow
-def test_placements_that_planners_call_fitting_fit() -> None:
-    num_fitting, missed = misses(range(500))
-    assert num_fitting > 300
-    assert not missed
-
-
-@pytest.mark.slow
-def test_a_thousand_placements_that_planners_call_fitting_fit() -> None:
-    num_fitting, missed = misses(range(500, 1700))
-    assert num_fitting > 600
+def test_five_hundred_placements_that_planners_call_fitting_fit() -> None:
+    num_fitting, missed = misses(range(600))
+    assert num_fitting > 500
     assert not missed
