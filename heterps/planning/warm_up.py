@@ -40,12 +40,14 @@ _OF_AUTO = ("annealing", "genetic", "cross-entropy", "random")
 _EVALUATIONS = 600
 # So many kinds of devices that the policy's search goes through all of its parts; and what for.
 _LARGER, _LARGER_EFFORT, _LARGER_EVALUATIONS = 8, "fast", 100_000
+# Who was warmed up in this process: kind of planner, name, effort, objective.
+_WARM: set[tuple[type[Planner], str, str | None, Objective]] = set()
 # Of a training: an update of each kind.
 _SMALL_NETWORK = {"hidden": 8, "minibatch_size": 32, "evaluation_problems": 2}
 
 
 def warm_up(planner: Planner, objective: Objective) -> None:
-    """Lets one of the planners of this package answer problems of a few layers.
+    """Lets one of the planners of this package answer problems of a few layers, once in a process.
 
     Planners of others are left alone: they may count their calls.
 
@@ -55,6 +57,10 @@ def warm_up(planner: Planner, objective: Objective) -> None:
     """
     if not type(planner).__module__.startswith("heterps_agents."):
         return
+    key = type(planner), planner.name, getattr(planner, "effort", None), objective
+    if key in _WARM:
+        return
+    _WARM.add(key)
     if isinstance(planner, AutoPlanner):
         apart = _tiny_problem(objective, 2, is_apart=True)
         _warm_up_going_on(replace(apart, strategy=OPEN))

@@ -7,7 +7,13 @@ import sys
 
 import pytest
 
-# In a process of its own: others have loaded kernels. The exact solver gives up on eight types.
+from heterps.planning import warm_up as warm_up_module
+from heterps_agents.interface.planner import Planner
+from heterps_agents.interface.registry import planner_named
+from heterps_envs.problem import Problem
+
+# In a process of its own: others have loaded kernels. The exact solver gives up on eight types;
+# on equal devices in islands, and with some seconds, others are asked that nothing else needs.
 CODE = """
 import gc
 from numba.core.dispatcher import Dispatcher
@@ -22,11 +28,10 @@ def loaded():
 warm_up(planner_named("auto"), "throughput")
 before = loaded()
 assert before
-problems = (("llama-7b", "a100-v100-t4"), ("resnet-50", "eight-types"), ("llama-7b", "h100-pod"))
-for model, cluster in problems:
-    problem = load_problem(model, cluster)
-    place(problem, "auto", effort="fast")
-    place(problem, "auto", budget=Budget(cpu_seconds=3))
+place(load_problem("gpt2", "a100-v100"), "auto", effort="fast")
+limits = (("gpt2", "a100-v100", 1), ("resnet-50", "eight-types", 2), ("llama-7b", "h100-pod", 3))
+for model, cluster, cpu_seconds in limits:
+    place(load_problem(model, cluster), "auto", budget=Budget(cpu_seconds=cpu_seconds))
 print({name for name, _ in loaded() - before})
 """
 
@@ -35,3 +40,18 @@ print({name for name, _ in loaded() - before})
 def test_auto_loads_no_kernel_after_its_warm_up() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "set()", done.stdout + done.stderr
+
+
+def test_a_planner_is_warmed_up_once_for_each_objective(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def placed(problem: Problem, planner: Planner, **options: object) -> None:
+        asked.append((planner.name, problem.job.objective))
+
+    monkeypatch.setattr(warm_up_module, "place", placed)
+    monkeypatch.setattr(warm_up_module, "_WARM", set())
+    for _ in range(2):
+        warm_up_module.warm_up(planner_named("even"), "throughput")
+    warm_up_module.warm_up(planner_named("greedy"), "throughput")
+    warm_up_module.warm_up(planner_named("even"), "price")
+    assert asked == [("even", "throughput"), ("greedy", "throughput"), ("even", "price")]
