@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType
@@ -20,7 +22,8 @@ from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Pipeline, Plan, Stage
-from heterps_envs.closed_form.placement import PlacedStage, Placement
+from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
+from heterps_envs.closed_form.placement import PlacedStage, Placement, decode
 from heterps_envs.cost_tables import CostTables, StageOptions
 from heterps_envs.options import Memory
 from heterps_envs.problem import Problem
@@ -265,6 +268,42 @@ def all_placements(num_layers: int, counts: Sequence[int]) -> Iterator[Placement
                         PlacedStage(first, stop - 1, kind, k)
                         for first, stop, (kind, k) in zip(edges, edges[1:], choice, strict=False)
                     )
+
+
+@cache
+def all_placement_codes(num_layers: int, counts: tuple[int, ...]) -> NDArray[np.int32]:
+    """(N, L) the codes of `all_placements`; one array for all who ask, not to be written to."""
+    options = [(kind, k) for kind, count in enumerate(counts) for k in range(1, count + 1)]
+    codes = all_codes(num_layers, options)
+    is_kept = [all(_devices(code, len(counts)) <= counts) for code in codes]
+    return codes[is_kept]
+
+
+def _devices(code: NDArray[np.int32], num_classes: int) -> NDArray[np.int64]:
+    used = np.zeros(num_classes, np.int64)
+    for stage in decode(code):
+        used[stage.device_class] += stage.replicas
+    return used
+
+
+def all_codes(num_layers: int, options: Sequence[tuple[int, int]]) -> NDArray[np.int32]:
+    """(N, L) codes of all stages one behind another, whatever devices there are.
+
+    Args:
+        num_layers: Of the model.
+        options: Option and replicas that each stage may have.
+    """
+    kinds, replicas = np.array(options).T
+    values = (kinds | (replicas - 1) << REPLICA_SHIFT).astype(np.int32)
+    found = []
+    for is_cut in product([False, True], repeat=num_layers - 1):
+        last = np.flatnonzero([*is_cut, True])
+        chosen = np.indices((len(options),) * len(last)).reshape(len(last), -1).T
+        code = np.repeat(values[chosen], np.diff(last, prepend=-1), axis=1)
+        is_alike = kinds[chosen[:, :-1]] == kinds[chosen[:, 1:]]
+        code[:, last[:-1]] |= np.where(is_alike, np.int32(CUT_BIT), np.int32(0))
+        found.append(code)
+    return np.concatenate(found)
 
 
 @st.composite

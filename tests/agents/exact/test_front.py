@@ -21,8 +21,8 @@ from heterps_envs.closed_form.formula import (
 )
 from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal
-from heterps_envs.closed_form.placement import PlacedStage, encode
-from tests.envs.small_problems import all_placements, random_tables
+from heterps_envs.closed_form.placement import PlacedStage, decode
+from tests.envs.small_problems import all_placement_codes, random_tables
 
 ROUNDING = 1 + 1e-9
 
@@ -72,15 +72,15 @@ def test_no_placement_within_the_limit_is_outside_the_bounds(
     seed: int, num_layers: int, counts: tuple[int, ...], slack: float, is_price: bool
 ) -> None:
     kernel = kernel_tables(random_tables(seed, num_layers, counts))
-    placements = [list(placement) for placement in all_placements(num_layers, counts)]
-    step_time_s, price, verdict = evaluate(np.stack([encode(p) for p in placements]), kernel)
+    codes = all_placement_codes(num_layers, counts)
+    step_time_s, price, verdict = evaluate(codes, kernel)
     cost = step_time_s * (price + 1e-9) if is_price else step_time_s
     limit = float(cost.min()) * slack
     if not math.isfinite(cost.min()):
         return
     space = search_space(kernel, Goal(is_price=is_price), limit)
     for index in np.flatnonzero((cost <= limit) & (verdict == FITS)):
-        placement = placements[index]
+        placement = list(decode(codes[index]))
         if not uses_devices_that_help(kernel, placement):
             continue
         _, _, whole_s, whole_fill_s = list(fills_behind(kernel, placement))[-1]

@@ -14,9 +14,8 @@ from heterps_agents.exact.solve import solve
 from heterps_envs.closed_form.formula import evaluate
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
-from heterps_envs.closed_form.placement import encode
 from heterps_envs.problem_sets.chains import generate
-from tests.envs.small_problems import all_placements, random_tables
+from tests.envs.small_problems import all_placement_codes, random_tables
 
 
 def brute_force_frontier(
@@ -41,7 +40,7 @@ def test_the_frontier_is_that_of_all_placements(
     seed: int, num_layers: int, counts: tuple[int, ...], slack: float
 ) -> None:
     kernel = kernel_tables(random_tables(seed, num_layers, counts))
-    codes = np.stack([encode(placement) for placement in all_placements(num_layers, counts)])
+    codes = all_placement_codes(num_layers, counts)
     step_time_s, price, _ = evaluate(codes, kernel)
     floor_s = float(step_time_s.min()) * slack if slack < math.inf else math.inf
     expected = brute_force_frontier(step_time_s, step_time_s * price, floor_s * (1 + 1e-12))

@@ -1,6 +1,5 @@
 """The exact solver, its bounds and the searches on problems with several options for each class."""
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -28,9 +27,7 @@ from heterps_envs.closed_form.formula import FITS, evaluate
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import (
-    PlacedStage,
     closed_form_of_plan_s,
-    encode,
     placement_of,
 )
 from heterps_envs.closed_form.replicas import provision_stages
@@ -38,8 +35,8 @@ from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import keeps_to, option_tables, options_of
 from heterps_envs.problem import Problem
 from heterps_envs.useful_options import dropped_columns, with_columns
-from tests.agents.exact.test_solve import every_cut, random_tables
-from tests.envs.small_problems import chain_problem, with_options, with_splits
+from tests.agents.exact.test_solve import random_tables
+from tests.envs.small_problems import all_codes, chain_problem, with_options, with_splits
 
 LARGEST_SPACE = 20_000
 
@@ -73,13 +70,7 @@ def every_code(tables: CostTables) -> np.ndarray:
         for option, most in enumerate(tables.most_replicas)
         for replicas in range(1, min(int(most), tables.num_micro_batches) + 1)
     ]
-    return np.array(
-        [
-            encode([PlacedStage(*layers, *each) for layers, each in zip(cut, choice, strict=True)])
-            for cut in every_cut(tables.num_layers)
-            for choice in itertools.product(choices, repeat=len(cut))
-        ]
-    )
+    return all_codes(tables.num_layers, choices)
 
 
 @pytest.mark.slow

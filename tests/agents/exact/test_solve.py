@@ -1,8 +1,6 @@
 """The exact solver against brute force: every cut, class and replica count of small problems."""
 
-import itertools
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.cost_tables import CostTables
+from tests.envs.small_problems import all_codes
 
 LARGEST_SPACE = 100_000
 
@@ -64,18 +63,7 @@ def every_placement(kernel: KernelTables) -> np.ndarray:
         for kind in range(kernel.num_classes)
         for replicas in range(1, int(kernel.device_count[kind]) + 1)
     ]
-    codes = [
-        encode([PlacedStage(*layers, *option) for layers, option in zip(cut, choice, strict=True)])
-        for cut in every_cut(kernel.num_layers)
-        for choice in itertools.product(options, repeat=len(cut))
-    ]
-    return np.array(codes)
-
-
-def every_cut(num_layers: int) -> Iterator[list[tuple[int, int]]]:
-    for cuts in itertools.product([False, True], repeat=num_layers - 1):
-        stops = [layer + 1 for layer, is_cut in enumerate(cuts) if is_cut] + [num_layers]
-        yield [(start, stop - 1) for start, stop in zip([0, *stops], stops, strict=False)]
+    return all_codes(kernel.num_layers, options)
 
 
 def random_small_problem(seed: int) -> KernelTables:

@@ -27,12 +27,11 @@ from heterps_envs.closed_form.placement import (
     PlacedStage,
     closed_form_of_plan_s,
     closed_form_step_time_s,
-    encode,
 )
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.simulator.binding import bind
 from tests.envs.small_problems import (
-    all_placements,
+    all_placement_codes,
     chain_problem,
     plan_of,
     random_tables,
@@ -67,7 +66,7 @@ def test_no_placement_is_below_the_bound(
     seed: int, num_layers: int, counts: tuple[int, ...]
 ) -> None:
     tables = random_tables(seed, num_layers, counts)
-    codes = np.stack([encode(placement) for placement in all_placements(num_layers, counts)])
+    codes = all_placement_codes(num_layers, counts)
     step_time_s, price, _ = evaluate(codes, kernel_tables(tables))
     bound_s, prices = price_bound(tables)
     assert bound_s <= step_time_s.min() * (1 + 1e-9)

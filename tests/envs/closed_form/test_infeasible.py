@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,18 +16,16 @@ from heterps_envs.closed_form.formula import evaluate
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.memory_search import missing_bytes, most_covered
-from heterps_envs.closed_form.placement import encode
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem import Problem
-from tests.envs.small_problems import all_placements, chain_problem
+from tests.envs.small_problems import all_placement_codes, chain_problem
 
 COUNTS = ((1, 1), (3,), (2, 1), (1, 1, 1))
 
 
 def best_step_time_s(tables: CostTables) -> float:
     """Of all placements; inf where none fits."""
-    counts = [int(count) for count in tables.device_count]
-    codes = np.stack([encode(each) for each in all_placements(tables.num_layers, counts)])
+    codes = all_placement_codes(tables.num_layers, tuple(tables.device_count.tolist()))
     return float(evaluate(codes, kernel_tables(tables))[0].min())
 
 

@@ -19,9 +19,8 @@ from heterps_envs.closed_form.memory_bounds import (
     memory_price_bound,
     work_s,
 )
-from heterps_envs.closed_form.placement import encode
 from heterps_envs.cost_tables import CostTables
-from tests.envs.small_problems import all_placements, chain_problem, random_tables
+from tests.envs.small_problems import all_placement_codes, chain_problem, random_tables
 
 SEEDS = st.integers(0, 100_000)
 
@@ -43,7 +42,7 @@ def test_no_placement_is_below_the_bounds(
     seed: int, num_layers: int, counts: tuple[int, ...]
 ) -> None:
     tables = tight_tables(seed, num_layers, counts)
-    codes = np.stack([encode(placement) for placement in all_placements(num_layers, counts)])
+    codes = all_placement_codes(num_layers, counts)
     step_time_s, price, _ = evaluate(codes, kernel_tables(tables))
     best_s = step_time_s.min()
     if best_s == math.inf:

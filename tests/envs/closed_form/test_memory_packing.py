@@ -6,12 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterps_envs.closed_form.formula import evaluate
+from heterps_envs.closed_form.formula import REPLICA_SHIFT, evaluate
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.memory_packing import least_memory_scale
-from heterps_envs.closed_form.placement import encode
 from heterps_envs.cost_tables import CostTables
-from tests.envs.small_problems import all_placements, random_tables
+from tests.envs.small_problems import all_placement_codes, random_tables
 
 
 def least(tables: CostTables) -> float:
@@ -37,9 +36,8 @@ def test_no_placement_on_single_devices_does_with_less(
 ) -> None:
     tables = random_tables(seed, num_layers, counts)
     scale = least(tables)
-    placements = list(all_placements(num_layers, counts))
-    codes = np.stack([encode(placement) for placement in placements])
-    single = np.array([all(stage.replicas == 1 for stage in each) for each in placements])
+    codes = all_placement_codes(num_layers, counts)
+    single = (codes < 1 << REPLICA_SHIFT).all(1)
 
     def fitting(factor: float) -> np.ndarray:
         scaled = dataclasses.replace(tables, memory_bytes=tables.memory_bytes * factor)

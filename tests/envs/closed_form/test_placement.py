@@ -29,12 +29,26 @@ from heterps_envs.options import option_tables, options_of
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import estimate
 from tests.envs.simulator.test_groups import measured
-from tests.envs.small_problems import chain_problem, placements, plan_of
+from tests.envs.small_problems import (
+    all_placement_codes,
+    all_placements,
+    chain_problem,
+    placements,
+    plan_of,
+)
 
 
 @given(st.integers(1, 12).flatmap(lambda layers: placements(layers, (70, 3, 9), 64)))
 def test_decode_is_the_inverse_of_encode(placement: tuple[PlacedStage, ...]) -> None:
     assert decode(encode(placement)) == placement
+
+
+def test_all_codes_at_once_are_those_of_all_placements() -> None:
+    for num_layers, counts in ((1, (2,)), (3, (3,)), (4, (1, 2)), (4, (1, 1, 1))):
+        codes = all_placement_codes(num_layers, counts)
+        one_by_one = [encode(placement) for placement in all_placements(num_layers, counts)]
+        assert codes.dtype == np.int32
+        assert sorted(codes.tolist()) == sorted(code.tolist() for code in one_by_one)
 
 
 def test_the_largest_code_fits_in_sixteen_bits() -> None:
