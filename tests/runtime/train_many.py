@@ -10,6 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import (  # noqa: F401 - once for all ranks, which are forked from here
+    BertForMaskedLM,
+    GPT2LMHeadModel,
+    LlamaForCausalLM,
+    ResNetForImageClassification,
+    T5ForConditionalGeneration,
+    ViTForImageClassification,
+)
 
 from heterps_runtime.models.trust import trust_source
 from heterps_runtime.run.trainer import Trainer

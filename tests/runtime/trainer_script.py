@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+import torch._dynamo  # once for all ranks that are forked from here: optimizers load it
 from torch import Tensor, nn
 
 from heterps import PipelineTrainer, TrainingProgram

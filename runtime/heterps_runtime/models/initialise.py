@@ -23,6 +23,11 @@ from heterps_runtime.models.recording import canonical_names
 _MANY, _VERY_MANY = 2**20, 2**26
 _ARBITRARY = (torch.empty, torch.rand, torch.randn)
 _CONSTANT = (torch.zeros, torch.ones)
+# What writes values into a tensor and returns it: on the meta device there is nothing to write, but
+# torch works out shapes and formats again for each one, which is most of the time of a build.
+_WRITERS = (Tensor.normal_, Tensor.uniform_, Tensor.zero_, Tensor.fill_)
+# transformers wraps the functions of torch; their names end alike.
+_INITIALISING_MODULES = ("torch.nn.init", "transformers.initialization")
 
 DEFAULT_STD = 0.02
 
@@ -131,10 +136,14 @@ def _is_blank(parameter: Tensor) -> bool:
 
 
 class LargeOnMeta(TorchFunctionMode):
-    """Large tensors that a constructor makes have shapes and no memory."""
+    """Large tensors that a constructor makes have shapes and no memory; nobody fills them."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if _is_writer(func):
+            written = args[0] if args else kwargs.get("tensor")
+            if isinstance(written, Tensor) and written.is_meta:
+                return written
         if func in _ARBITRARY or func in _CONSTANT:
             most = _MANY if func in _ARBITRARY else _VERY_MANY
             sizes = tree_leaves((args, kwargs.get("size")))
@@ -143,6 +152,12 @@ class LargeOnMeta(TorchFunctionMode):
             if is_here and numbers and prod(numbers) >= most:
                 kwargs = {**kwargs, "device": "meta", "pin_memory": False}
         return func(*args, **kwargs)
+
+
+def _is_writer(func: Any) -> bool:
+    if getattr(func, "__module__", None) in _INITIALISING_MODULES:
+        return bool(func.__name__.endswith("_"))
+    return func in _WRITERS
 
 
 def is_without_memory(module: nn.Module) -> bool:

@@ -33,7 +33,11 @@ from heterps_runtime.run.world import World
 from heterps_runtime.specification.build import check_importable, check_runnable
 from heterps_runtime.specification.hosts import gloo_environment
 from heterps_runtime.specification.run import SPECIFICATION_FILE
-from heterps_runtime.specification.torch_plan import check_torch_engine, devices_in_order
+from heterps_runtime.specification.torch_plan import (
+    check_torch_engine,
+    devices_in_order,
+    modules_of_engine,
+)
 from heterps_runtime.specification.trust import agreed_program
 
 
@@ -96,7 +100,7 @@ def run_plan(
             **gloo_environment(None if hosts is None else hosts.hosts),
         }
         # It imports what ranks need while the rest is prepared.
-        libraries = modules_of(problem.profile.source)
+        libraries = [*modules_of(problem.profile.source), *modules_of_engine(settings.engine)]
         template = stack.enter_context(
             Template(WORKER_MODULE, environment, directory / LOG_FILE, libraries)
         )

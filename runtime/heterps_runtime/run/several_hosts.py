@@ -25,6 +25,7 @@ from heterps_runtime.run.launcher import (
 from heterps_runtime.run.world import World
 from heterps_runtime.specification.hosts import gloo_environment, machine_identity
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification
+from heterps_runtime.specification.torch_plan import modules_of_engine
 from heterps_runtime.specification.trust import check_sent
 
 # The service of host 0's gate that leads to the store of rank 0.
@@ -104,7 +105,8 @@ def join_run(
     prepare_directory(run_directory)
     specification.to_json_file(run_directory / SPECIFICATION_FILE)
     environment = {**worker_environment(num_threads), **gloo_environment(group.hosts)}
-    libraries = modules_of(specification.profile.source)
+    engine = modules_of_engine(specification.engine)
+    libraries = [*modules_of(specification.profile.source), *engine]
     with Template(WORKER_MODULE, environment, run_directory / LOG_FILE, libraries) as template:
         world = _world(group, content["devices"])
         arguments = [str(run_directory)]

@@ -5,7 +5,13 @@ from __future__ import annotations
 import warnings
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.run_settings import Engine
 from heterps_configs.errors import HeterpsError
+
+
+def modules_of_engine(engine: Engine) -> tuple[str, ...]:
+    """Names of what an engine imports for seconds, beside torch itself."""
+    return ("torch.distributed.pipelining",) if engine == "torch" else ()
 
 
 def check_torch_engine(plan: Plan, is_online: bool) -> None:

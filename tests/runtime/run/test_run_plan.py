@@ -22,7 +22,7 @@ from heterps_runtime.run.measurements import Measurements
 from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.result import StepProgress
 from heterps_runtime.run.run_plan import run_plan
-from tests.runtime.processes import processes_of, ranks_of
+from tests.runtime.processes import parent_of, processes_of, ranks_of
 from tests.runtime.small_runs import chain_of, problem_of
 
 
@@ -134,7 +134,7 @@ def test_where_the_process_that_forks_ranks_is_killed_none_is_left(tmp_path: Pat
 
     def kill_it(progress: StepProgress) -> None:
         if progress.step == 1:
-            (template,) = (pid for pid, device in processes_of(tmp_path) if not device)
+            (template,) = {parent_of(pid) for pid in ranks_of(tmp_path).values()}
             os.kill(template, signal.SIGKILL)
 
     with pytest.raises(HeterpsError, match=r"^the process that starts the ranks was ended"):
