@@ -41,7 +41,7 @@ def split(observations: NDArray[np.float32]) -> tuple[NDArray[Any], ...]:
     grid = observations[:, :-NUM_GLOBAL_FEATURES].reshape(
         len(observations), -1, NUM_CANDIDATE_FEATURES
     )
-    row, action = np.nonzero(grid[:, :, 0] > 0.5)
+    row, action = map(np.ascontiguousarray, np.nonzero(grid[:, :, 0] > 0.5))
     return grid[row, action], observations[:, -NUM_GLOBAL_FEATURES:], row, action
 
 

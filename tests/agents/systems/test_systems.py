@@ -54,7 +54,11 @@ def test_a_shipped_model_gets_a_plan_that_simulates_or_one_line_that_says_why_no
     assert shown.step_time_s == plan.predicted_step_time_s
     assert (plan.planner, plan.seed) == (name, 3)
     assert budget.evaluations_used > 0
-    assert plan == system(name).plan(problem, Budget())
+    first = next(
+        each for each in CLUSTERS if system(name).why_not(shipped("vit-large", each)) is None
+    )
+    if cluster == first:  # once is enough
+        assert plan == system(name).plan(problem, Budget())
     if own_cost is not None:
         rounds = {STEP: 1, PERIOD: problem.job.num_micro_batches}[own_cost.of]
         # Some leave sums of gradients out, or the filling of a pipeline.

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from numba import njit
+from numpy.typing import NDArray
 
-from heterps_envs.graphs.problem import pack_graphs
+from heterps_envs.graphs.problem import GraphProblems, Placement, pack_graphs
 from heterps_envs.graphs.resimulation import Blocks, empty_blocks, keep_placement, step_time_within
 from heterps_envs.graphs.simulator import empty_row, one_graph, step_time_of
 from heterps_envs.problem_sets.graphs import generate_graphs
@@ -16,22 +16,26 @@ from heterps_envs.problem_sets.graphs import generate_graphs
 MOST_MOVED = 6
 
 
-@njit
 def walk(
-    p: Any, devices: Any, runs: Any, steps: int, rng: Any, row: Any, blocks: Any, most: int
-) -> Any:
+    p: GraphProblems,
+    devices: Placement,
+    runs: NDArray[np.bool_],
+    steps: int,
+    seed: int,
+    row: Any,
+    blocks: Blocks,
+) -> tuple[int, int, int]:
     """How many placements of a random walk were within a limit, beyond it, and judged wrongly."""
-    g, found = one_graph(p, 0), np.zeros(3, np.int64)
-    trial, moved = devices.copy(), np.zeros(most, np.int64)
+    rng, g, found = np.random.default_rng(seed), one_graph(p, 0), [0, 0, 0]
+    trial, moved = devices.copy(), np.zeros(MOST_MOVED, np.int64)
     keep_placement(g, devices, 0, blocks)
     kept_s = step_time_of(p, 0, devices, row)
     for _ in range(steps):
         first = int(rng.random() * g.num_nodes)
-        count = min(1 + int(rng.random() * most), g.num_nodes - first)
-        for index in range(count):
-            node = first + count - 1 - index
+        count = min(1 + int(rng.random() * MOST_MOVED), int(g.num_nodes) - first)
+        moved[:count] = range(first + count - 1, first - 1, -1)
+        for node in moved[:count]:
             device = int(rng.random() * g.num_devices)
-            moved[index] = node
             trial[node] = device if runs[node, device] else trial[node]
         limit_s = kept_s * (0.98 + 0.07 * rng.random())
         answer_s = step_time_within(g, trial, devices, moved, count, limit_s, blocks)
@@ -40,14 +44,12 @@ def walk(
         found[0 if is_within else 1] += 1
         found[2] += answer_s != (exact_s if is_within else np.inf)
         if is_within:
-            for index in range(count):
-                devices[moved[index]] = trial[moved[index]]
+            devices[moved[:count]] = trial[moved[:count]]
             keep_placement(g, devices, first, blocks)
             kept_s = exact_s
         else:
-            for index in range(count):
-                trial[moved[index]] = devices[moved[index]]
-    return found
+            trial[moved[:count]] = devices[moved[:count]]
+    return found[0], found[1], found[2]
 
 
 def walked(seed: int, nodes: tuple[int, int], steps: int) -> tuple[int, int, int]:
@@ -57,11 +59,7 @@ def walked(seed: int, nodes: tuple[int, int], steps: int) -> tuple[int, int, int
     devices = np.zeros(problems.max_nodes, np.int16)
     devices[: tables.num_nodes] = runs.argmax(axis=1)
     blocks: Blocks = empty_blocks(problems, 0)
-    within, beyond, wrong = walk(
-        problems, devices, runs, steps, np.random.default_rng(seed), empty_row(problems), blocks,
-        MOST_MOVED,
-    )  # fmt: skip
-    return int(within), int(beyond), int(wrong)
+    return walk(problems, devices, runs, steps, seed, empty_row(problems), blocks)
 
 
 @pytest.mark.slow

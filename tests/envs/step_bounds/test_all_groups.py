@@ -76,8 +76,10 @@ def least_simulated_s(problem: Problem) -> float:
     least_s = float("inf")
     for groups in groupings(problem):
         for plan in all_plans(problem, groups):
-            stages = tuple(s.changed(recompute_layers=tuple(s.layers)) for s in plan.stages)
-            for own in (plan, plan.changed(stages=stages)):
+            stages = tuple(
+                each.changed_unchecked(recompute_layers=tuple(each.layers)) for each in plan.stages
+            )
+            for own in (plan, plan.changed_unchecked(stages=stages)):
                 least_s = min(least_s, feasible_step_time_s(problem, own))
     return least_s
 

@@ -11,7 +11,7 @@ import pytest
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.job import Strategy
-from heterps_configs.documents.plan import LayerRange, Plan
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import feasible_step_time_s
 from heterps_envs.step_bounds.executable import least_executable_s
@@ -74,12 +74,26 @@ def on_nodes(cluster: Cluster, counts: tuple[int, ...], is_apart: bool, between:
 
 
 def all_plans(problem: Problem, groups: Groups = ()) -> Iterator[Plan]:
-    """Each group has a range of layers or none, and each micro-batch any chain of them."""
+    """Each group has a range of layers or none, and each micro-batch any chain of them.
+
+    Groups of as many devices of one class on one node are alike: of two choices that differ in
+    their names alone one is left out.
+    """
     num_layers, num_micro_batches = problem.profile.num_layers, problem.job.num_micro_batches
     ranges = [(a, b) for a in range(num_layers) for b in range(a, num_layers)]
     groups = groups or tuple((device.name,) for device in problem.cluster.devices)
     devices_of = {f"s{index}": devices for index, devices in enumerate(groups)}
-    for choice in product([None, *ranges], repeat=len(groups)):
+    names = list(devices_of)
+    whole = {names[0]: (0, num_layers - 1, groups[0][0])}
+    first = plan_of(problem, whole, {(names[0],): range(num_micro_batches)})
+    kinds = [
+        (problem.device_named[own[0]].node, problem.class_of[own[0]], len(own)) for own in groups
+    ]
+    alike = [(a, b) for b in range(len(groups)) for a in range(b) if kinds[a] == kinds[b]]
+    for numbers in product(range(len(ranges) + 1), repeat=len(groups)):
+        if any(numbers[a] > numbers[b] for a, b in alike):
+            continue
+        choice = [([None, *ranges])[number] for number in numbers]
         stages = {
             name: (*own, devices[0])
             for own, (name, devices) in zip(choice, devices_of.items(), strict=True)
@@ -91,11 +105,18 @@ def all_plans(problem: Problem, groups: Groups = ()) -> Iterator[Plan]:
                 shares = {
                     route: [m for m, own in enumerate(chosen) if own == route] for route in chosen
                 }
-                plan = plan_of(problem, stages, shares)
-                yield plan.changed(
+                # So many that only the first is checked as a document is.
+                yield first.changed_unchecked(
                     stages=tuple(
-                        each.changed(devices=devices_of[each.name]) for each in plan.stages
-                    )
+                        Stage.unchecked(
+                            name=name, first_layer=begin, last_layer=last, devices=devices_of[name]
+                        )
+                        for name, (begin, last, _) in stages.items()
+                    ),
+                    pipelines=tuple(
+                        Pipeline.unchecked(stages=route, micro_batches=tuple(share))
+                        for route, share in shares.items()
+                    ),
                 )
 
 
@@ -117,7 +138,7 @@ def least_simulated_s(problem: Problem) -> float:
         is_shared = len(plan.stages) > 1 and len(plan.pipelines) > 1
         for overlaps in (True, False) if is_shared else (True,):
             for sharded in ((), everything) if is_shared else ((),):
-                own = plan.changed(overlaps_reduce=overlaps, sharded_state=sharded)
+                own = plan.changed_unchecked(overlaps_reduce=overlaps, sharded_state=sharded)
                 least_s = min(least_s, feasible_step_time_s(problem, own))
     return least_s
 

@@ -41,13 +41,13 @@ def test_no_plan_with_a_stage_on_each_device_is_below_it(
 
 
 @given(planned())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_no_plan_that_fits_in_tight_memory_is_below_it(found: tuple[Problem, Plan]) -> None:
     assert over_bound(*found) >= 0
 
 
 @given(planned(), st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_no_plan_that_computes_layers_again_is_below_it(
     found: tuple[Problem, Plan], data: st.DataObject
 ) -> None:

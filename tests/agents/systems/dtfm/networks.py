@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise, permutations
 
@@ -32,15 +33,22 @@ def matched_s(cost: Floats) -> float:
 
 def total_s(traffic: Traffic, groups: Sequence[Sequence[int]]) -> float:
     """The published cost of groups in the order of their stages."""
-    slowest_s = max(
-        sum(traffic.gradient_s[device, other] for other in group)
+    tour_s = sum(hop_s(traffic, front, behind) for front, behind in pairwise(groups))
+    return slowest_s(traffic, groups) + 2 * tour_s
+
+
+def slowest_s(traffic: Traffic, groups: Sequence[Sequence[int]]) -> float:
+    """Sums of gradients of the group that takes longest."""
+    return max(
+        float(sum(traffic.gradient_s[device, other] for other in group))
         for group in groups
         for device in group
     )
-    tour_s = sum(
-        matched_s(traffic.activation_s[np.ix_(front, behind)]) for front, behind in pairwise(groups)
-    )
-    return float(slowest_s + 2 * tour_s)
+
+
+def hop_s(traffic: Traffic, front: Sequence[int], behind: Sequence[int]) -> float:
+    """Activations from one group to another, one way."""
+    return matched_s(traffic.activation_s[np.ix_(front, behind)])
 
 
 def balanced_groups(devices: tuple[int, ...], size: int) -> Iterator[Groups]:
@@ -58,8 +66,13 @@ def balanced_groups(devices: tuple[int, ...], size: int) -> Iterator[Groups]:
 def least_total_s(traffic: Traffic, num_groups: int) -> float:
     """The least cost of all groups in all orders, by trying them."""
     size = traffic.num_devices // num_groups
-    return min(
-        total_s(traffic, order)
-        for groups in balanced_groups(tuple(range(traffic.num_devices)), size)
-        for order in permutations(groups)
-    )
+    best_s, hops_s = math.inf, dict[tuple[tuple[int, ...], tuple[int, ...]], float]()
+    for groups in balanced_groups(tuple(range(traffic.num_devices)), size):
+        for pair in permutations(groups, 2):
+            if pair not in hops_s:
+                hops_s[pair] = hop_s(traffic, *pair)
+        tour_s = min(
+            sum(hops_s[pair] for pair in pairwise(order)) for order in permutations(groups)
+        )
+        best_s = min(best_s, slowest_s(traffic, groups) + 2 * tour_s)
+    return best_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ from heterps_agents.systems.hap.ways import ENDS, SizedLayer, chain_of
 from heterps_configs.documents.cluster import Link
 from heterps_envs.arrays import Floats
 
-SEEDS = range(100)
+SEEDS = range(40)
 
 
 def random_chain(seed: int) -> Chain:
@@ -93,24 +93,25 @@ def programs(chain: Chain, shares: Floats) -> Iterator[Floats]:
             key, own = (each.before, each.after), seconds_at(each, shares)
             quickest[key] = np.minimum(quickest.get(key, own), own)
         between.append(quickest)
-    nothing = np.zeros(len(shares))
-    for chosen in product(*ways):
-        total = nothing
-        for index, (each, own) in enumerate(chosen):
-            is_there = each.before in START_STATES
-            if index:
-                ends = chosen[index - 1][0].after, each.before
-                is_there = ends[0] == ends[1] or ends in between[index]
-                if is_there and ends[0] != ends[1]:
-                    total = total + between[index][ends]
-            if not is_there:
-                break
-            total = total + own
-        else:
-            last = chosen[-1][0].after
-            leave = [v for (a, b), v in between[-1].items() if a == last and b in END_STATES]
-            leave += [nothing] if last in END_STATES else []
-            yield total + np.min(leave, axis=0)
+
+    def from_layer(index: int, state: str, spent: Floats) -> Iterator[Floats]:
+        """All that may follow a state in front of a layer, after so many seconds."""
+        if index == len(ways):
+            leave = [v for (a, b), v in between[-1].items() if a == state and b in END_STATES]
+            leave += [np.zeros(len(shares))] if state in END_STATES else []
+            yield spent + np.min(leave, axis=0)
+            return
+        for each, own in ways[index]:
+            ends = state, each.before
+            if index == 0:
+                if each.before in START_STATES:
+                    yield from from_layer(1, each.after, spent + own)
+            elif ends[0] == ends[1]:
+                yield from from_layer(index + 1, each.after, spent + own)
+            elif ends in between[index]:
+                yield from from_layer(index + 1, each.after, spent + between[index][ends] + own)
+
+    yield from from_layer(0, "", np.zeros(len(shares)))
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +141,7 @@ def test_program_and_shares_together_are_the_best_of_all(chains: list[Chain]) ->
         own = best_shares(in_turns.program, chain)
         assert seconds_of(in_turns.program, own) == pytest.approx(in_turns.seconds)
     # The published descent stops short of the optimum now and then.
-    assert 0 < turns_were_worse < 30
+    assert 0 < turns_were_worse < 12
 
 
 def test_a_segment_has_shares_of_its_own_behind_an_all_to_all() -> None:

@@ -109,6 +109,8 @@ def least_s(tables: CostTables) -> float:
     for stages in all_stages(tables):
         least_period_s = shortest_period_s(tables, stages)
         for period_s in choices[choices >= least_period_s * (1 - 1e-12)]:
+            if (tables.num_micro_batches - 1) * period_s > best:
+                break  # and the filling of the pipeline comes on top
             fill_s, over, _ = fill_and_bytes(tables, stages, period_s)
             if max(over) <= 1e-9:
                 best = min(best, (tables.num_micro_batches - 1) * float(period_s) + fill_s)
@@ -122,7 +124,7 @@ def as_stages(stages: tuple[HarpStage, ...]) -> Stages:
 
 @pytest.mark.slow
 @given(SEEDS, st.integers(1, 4), COUNTS, st.sampled_from([1.0, 0.3, 3.0]))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_nothing_costs_less_than_the_answer(
     seed: int, num_layers: int, counts: tuple[int, ...], memory: float
 ) -> None:

@@ -84,7 +84,7 @@ def test_no_plan_of_the_same_kind_is_better_and_keeps_the_limits(
     assert answer.usd == free.usd(answer.plan, answer.cost.iteration_s)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_the_cheapest_plan_is_never_dearer_than_the_quickest(seed: int) -> None:
     """Sailor's property (i); with a floor at what the quickest reaches, too."""
     num_gpus = {"fast": 4, "slow": 4, "third": 4}
@@ -96,14 +96,14 @@ def test_the_cheapest_plan_is_never_dearer_than_the_quickest(seed: int) -> None:
     assert as_quick.cost.iteration_s <= most_s
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_tighter_budget_is_kept_and_never_quicker(seed: int) -> None:
     """Sailor's property (ii), down to the budget that buys nothing."""
     num_gpus = {"fast": 4, "slow": 4, "third": 4}
     whole = answer_to(seed, num_gpus, SailorGoal("seconds", PRICES))
     least = answer_to(seed, num_gpus, SailorGoal("usd", PRICES)).usd
     seconds = []
-    for most_usd in np.linspace(whole.usd, least * (1 + 1e-6), 6):
+    for most_usd in np.linspace(whole.usd, least * (1 + 1e-6), 4):
         goal = SailorGoal("seconds", PRICES, most_usd=float(most_usd))
         answer = answer_to(seed, num_gpus, goal)
         assert answer.usd <= most_usd

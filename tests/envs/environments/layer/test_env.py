@@ -58,12 +58,12 @@ def test_passes_the_checkers_of_gymnasium_and_sb3() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("objective", ["throughput", "price"])
-def test_observations_stay_small_over_a_hundred_thousand_random_steps(objective: str) -> None:
+def test_observations_stay_small_over_ten_thousand_random_steps(objective: str) -> None:
     tables = generate(200, seed=11, classes=(2, 8), count_range=(1, 16))
     pool = LayerPool.from_tables(tables, objective=objective)
     env = LayerPlacementVecEnv(pool, num_envs=500, seed=1)
     rng, largest = np.random.default_rng(0), float(np.abs(env.reset()).max())
-    for _ in range(200 if objective == "throughput" else 40):
+    for _ in range(40 if objective == "throughput" else 20):
         env.step_async(random_actions(env.action_masks(), rng))
         observations, rewards, _, _ = env.step_wait()
         assert np.isfinite(rewards).all()

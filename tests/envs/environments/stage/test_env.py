@@ -47,11 +47,11 @@ def test_naming_the_package_imports_neither_gymnasium_nor_torch() -> None:
 
 
 @pytest.mark.slow
-def test_observations_stay_small_over_a_hundred_thousand_random_steps() -> None:
+def test_observations_stay_small_over_twenty_thousand_random_steps() -> None:
     pool = ProblemPool.from_tables(generate(400, seed=11, classes=(2, 8), count_range=(1, 16)))
     env = StagePlacementVecEnv(pool, num_envs=500, seed=1)
     rng, largest = np.random.default_rng(0), float(np.abs(env.reset()).max())
-    for _ in range(200):
+    for _ in range(40):
         env.step_async(random_actions(env.action_masks(), rng))
         observations, rewards, _, _ = env.step_wait()
         assert np.isfinite(observations).all()
