@@ -143,12 +143,12 @@ def fits(problem: Problem) -> tuple[int, int] | None:
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 def test_what_the_method_takes_for_fitting_fits_by_the_simulator(schedule: str) -> None:
     rng, found = np.random.default_rng(3), list[tuple[int, int] | None]()
-    for _ in range(16):
-        layers = random_layers(rng, int(rng.integers(3, 12)))
+    for _ in range(12):
+        layers = random_layers(rng, int(rng.integers(3, 8)))
         state = 16 * sum(layer.num_parameters for layer in layers) / 1e9
         size = int(rng.choice([1, 4]))
         saved = size * sum(layer.activation_bytes for layer in layers) / 1e9
-        memory_gb = float(rng.uniform(0.4, 1.05)) * state + float(rng.uniform(0.2, 2)) * saved
+        memory_gb = float(rng.uniform(0.7, 1.05)) * state + float(rng.uniform(0.2, 2)) * saved
         problem = box(
             layers, memory_gb, count=int(rng.integers(1, 7)), schedule=schedule,
             global_batch_size=12 * size, micro_batch_size=size,
