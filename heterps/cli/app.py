@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import typer.main
 
 from heterps.cli.completion import planners
 from heterps.cli.devices import BudgetUsd, Excluded, MaxDevices, Regions, offer_of
@@ -370,7 +372,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Of a warning, a user needs the text, and neither the file nor the line.
     warnings.formatwarning = lambda message, *where, **more: f"warning: {escaped(str(message))}\n"
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="heterps")
+        _command()(args=None if arguments is None else list(arguments), prog_name="heterps")
     except NotEnoughDevicesError as error:
         _fail(error, str(error), 3)
     except HeterpsError as error:
@@ -390,6 +392,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"internal error: {type(error).__name__}: {error} (`heterps --debug ...` shows where)"
         )
         _fail(error, text, 1)
+
+
+@cache
+def _command() -> Callable[..., object]:
+    """What parses command lines: built of the hints of all functions, once in a process."""
+    return typer.main.get_command(app)
 
 
 def _end_quietly() -> None:

@@ -1,4 +1,4 @@
-"""A small model, as a profile file, and the command line in one call."""
+"""A small model, as a profile file, plans of small models, and the command line in one call."""
 
 from __future__ import annotations
 
@@ -47,4 +47,26 @@ def blocks(tmp_path: Path) -> Path:
     """The profile file of eight equal layers."""
     path = tmp_path / "blocks.yaml"
     blocks_profile().to_file(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def blocks_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The plan of eight equal layers on four emulated devices; nobody changes it."""
+    folder = tmp_path_factory.mktemp("blocks")
+    blocks_profile().to_file(folder / "blocks.yaml")
+    return _placed(folder, str(folder / "blocks.yaml"))
+
+
+@pytest.fixture(scope="session")
+def perceptron_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of the shipped perceptron."""
+    return _placed(tmp_path_factory.mktemp("perceptron"), "perceptron")
+
+
+def _placed(folder: Path, model: str) -> Path:
+    path = folder / "plan.yaml"
+    with pytest.raises(SystemExit) as stop:
+        main(["place", model, "-c", "local-emulated", "-p", "exact", "-o", str(path)])
+    assert not stop.value.code
     return path

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from heterps_agents.interface.papers import EVIDENCE
 
 Heterps = Callable[..., Any]
@@ -83,7 +81,8 @@ def test_a_cluster_with_named_links_is_placed_on(
         "{name: mine, nodes: [{name: n, devices: [{name: h, type: H100-80G, count: 2}], "
         "link: nvlink4}]}"
     )
-    assert heterps("place", blocks, "-c", cluster, "--json").data["plan"]["cluster"] == "mine"
+    placed = heterps("place", blocks, "-c", cluster, "-p", "greedy", "--json").data
+    assert placed["plan"]["cluster"] == "mine"
     cluster.write_text(cluster.read_text().replace("nvlink4", "nvlink9"))
     outcome = heterps("place", blocks, "-c", cluster)
     assert (outcome.code, outcome.out) == (2, "")
@@ -92,14 +91,13 @@ def test_a_cluster_with_named_links_is_placed_on(
     )
 
 
-@pytest.mark.slow
 def test_a_copied_cluster_can_be_edited_and_used(
     heterps: Heterps, blocks: Path, tmp_path: Path
 ) -> None:
     assert heterps("copy", "a100-v100", tmp_path).code == 0
     copied = tmp_path / "a100-v100.yaml"
     copied.write_text(copied.read_text().replace("name: a100-v100", "name: mine", 1))
-    placed = heterps("place", blocks, "--cluster", copied, "--json").data
+    placed = heterps("place", blocks, "-c", copied, "-p", "greedy", "--json").data
     assert placed["plan"]["cluster"] == "mine"
 
 

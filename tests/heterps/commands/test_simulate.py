@@ -118,34 +118,29 @@ def test_the_table_splits_the_peak_by_kind() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_the_command_writes_trace_and_figures(
-    heterps: Heterps, blocks: Path, tmp_path: Path
+    heterps: Heterps, blocks_plan: Path, tmp_path: Path
 ) -> None:
-    plan, trace = tmp_path / "plan.yaml", tmp_path / "trace.json"
+    trace = tmp_path / "trace.json"
     timeline, memory = tmp_path / "timeline.svg", tmp_path / "memory.png"
-    heterps("place", blocks, "-c", "local-emulated", "-o", plan)
     outcome = heterps(
-        "simulate", plan, "--trace", trace, "--figure", timeline, "--memory-figure", memory
+        "simulate", blocks_plan, "--trace", trace, "--figure", timeline, "--memory-figure", memory
     )
     assert outcome.code == 0
     assert "memory at its peak" in outcome.out
     assert all(path.stat().st_size > 0 for path in (trace, timeline, memory))
 
 
-def test_a_figure_needs_a_known_ending(heterps: Heterps, blocks: Path, tmp_path: Path) -> None:
-    plan = tmp_path / "plan.yaml"
-    heterps("place", blocks, "-c", "local-emulated", "-o", plan)
-    outcome = heterps("simulate", plan, "--memory-figure", tmp_path / "memory.txt")
+def test_a_figure_needs_a_known_ending(heterps: Heterps, blocks_plan: Path, tmp_path: Path) -> None:
+    outcome = heterps("simulate", blocks_plan, "--memory-figure", tmp_path / "memory.txt")
     assert outcome.code == 2
     assert "allowed endings: .png, .svg, .pdf" in outcome.err
 
 
 def test_a_certificate_that_holds_says_what_was_checked_again(
-    heterps: Heterps, blocks: Path, tmp_path: Path
+    heterps: Heterps, blocks_plan: Path
 ) -> None:
-    plan = tmp_path / "plan.yaml"
-    heterps("place", blocks, "-c", "local-emulated", "-p", "exact", "-o", plan)
+    plan = blocks_plan
     outcome = heterps("simulate", plan, "--certify")
     assert outcome.code == 0
     assert "certificate holds; optimality: proven" in outcome.out
@@ -157,11 +152,10 @@ def test_a_certificate_that_holds_says_what_was_checked_again(
 
 
 def test_a_claim_that_does_not_hold_ends_with_code_1(
-    heterps: Heterps, blocks: Path, tmp_path: Path
+    heterps: Heterps, blocks_plan: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "plan.yaml"
-    heterps("place", blocks, "-c", "local-emulated", "-p", "exact", "-o", file)
-    plan = Plan.from_file(file)
+    plan = Plan.from_file(blocks_plan)
     assert plan.bound.step_time_s is not None
     plan.changed(bound=plan.bound.changed(step_time_s=2 * plan.bound.step_time_s)).to_file(file)
     outcome = heterps("simulate", file, "--certify")

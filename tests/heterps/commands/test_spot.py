@@ -14,12 +14,9 @@ Heterps = Callable[..., Any]
 
 
 @pytest.fixture
-def plan(heterps: Heterps, blocks: Path, tmp_path: Path) -> Path:
+def plan(blocks_plan: Path) -> Path:
     """Eight layers on four emulated devices."""
-    path = tmp_path / "plan.yaml"
-    outcome = heterps("place", blocks, "-c", "local-emulated", "-o", path)
-    assert outcome.code == 0, outcome.err
-    return path
+    return blocks_plan
 
 
 @pytest.fixture
@@ -52,10 +49,12 @@ def test_a_replay_compares_three_ways_to_go_on(heterps: Heterps, plan: Path, tra
 
 
 @pytest.mark.slow
-def test_table_and_figure_name_what_was_lost(
-    heterps: Heterps, plan: Path, trace: Path, tmp_path: Path
-) -> None:
-    figure = tmp_path / "spot.svg"
+def test_table_and_figure_name_what_was_lost(heterps: Heterps, plan: Path, tmp_path: Path) -> None:
+    trace, figure = tmp_path / "lost.csv", tmp_path / "spot.svg"
+    trace.write_text(
+        "time_s,scope,name,event\n600,device,slow-1,lost\n1200,device,slow-1,back\n"
+        "1800,trace,,end\n"
+    )
     outcome = heterps(
         "simulate", plan, "--trace", trace, "--figure", figure, "--restart-seconds", 27,
         "--storage-bandwidth", 1e8, "--tolerate", 0,
@@ -73,7 +72,6 @@ def test_a_trace_goes_to_stdout_where_no_file_is_named(heterps: Heterps) -> None
     assert parse_spot_trace(outcome.out).duration_s == 3600
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -35,7 +35,7 @@ def checked(path: Path) -> Reader:
 @pytest.fixture
 def plan(heterps: Heterps, blocks: Path, tmp_path: Path) -> Path:
     path = tmp_path / "plan.yaml"
-    outcome = heterps("place", blocks, "-c", "local-emulated", "-o", path, *PLAIN)
+    outcome = heterps("place", blocks, "-c", "local-emulated", "-p", "exact", "-o", path, *PLAIN)
     assert outcome.code == 0, outcome.err
     return path
 
@@ -56,7 +56,7 @@ def test_names_of_a_document_are_text(heterps: Heterps, blocks: Path, tmp_path: 
     node = cluster.nodes[0].changed(name="<script>alert(1)</script>")
     cluster.changed(nodes=(node,)).to_file(tmp_path / "cluster.yaml")
     plan, page = tmp_path / "plan.yaml", tmp_path / "page.html"
-    heterps("place", blocks, "-c", tmp_path / "cluster.yaml", "-o", plan, *PLAIN)
+    heterps("place", blocks, "-c", tmp_path / "cluster.yaml", "-p", "greedy", "-o", plan, *PLAIN)
     outcome = heterps("report", plan, "-o", page)
     assert outcome.code == 0, outcome.err
     assert "<script>alert(1)</script>" in checked(page).words

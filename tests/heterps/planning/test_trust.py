@@ -71,13 +71,21 @@ def _asked(answer: str, source: ModelSource | None = None) -> list[str]:
     return said
 
 
-@pytest.mark.slow
 def test_a_strangers_plan_ends_with_one_line_before_anything_is_imported(
     heterps: Heterps, tmp_path: Path
 ) -> None:
     load_profile("perceptron").changed(source=_source()).to_file("profile.yaml")
     made = heterps(
-        "place", "profile.yaml", "-c", "local-emulated", "--global-batch", 8, "-o", "plan.yaml"
+        "place",
+        "profile.yaml",
+        "-c",
+        "local-emulated",
+        "-p",
+        "exact",
+        "--global-batch",
+        8,
+        "-o",
+        "plan.yaml",
     )
     assert made.code == 0, made.err
     outcome = heterps("run", "plan.yaml", "--steps", 1)
@@ -96,7 +104,18 @@ def test_a_strangers_plan_ends_with_one_line_before_anything_is_imported(
 @pytest.mark.slow
 def test_trusted_code_runs_on_every_rank(heterps: Heterps, tmp_path: Path) -> None:
     load_profile("perceptron").changed(source=_source()).to_file("profile.yaml")
-    heterps("place", "profile.yaml", "-c", "local-emulated", "--global-batch", 8, "-o", "plan.yaml")
+    heterps(
+        "place",
+        "profile.yaml",
+        "-c",
+        "local-emulated",
+        "-p",
+        "exact",
+        "--global-batch",
+        8,
+        "-o",
+        "plan.yaml",
+    )
     outcome = heterps("run", "plan.yaml", "--steps", 1, "--trust-code")
     assert outcome.code == 0, outcome.err
     assert "this plan runs evilmod:build" in outcome.err.replace("\n", " ")
@@ -110,7 +129,18 @@ def test_a_program_of_a_file_is_asked_for_and_one_of_the_command_line_is_not(
 ) -> None:
     Path("train.py").write_text(PROGRAM)
     Path("mine.yaml").write_text("program: train.py:make\n")
-    heterps("place", "perceptron", "-c", "local-emulated", "--global-batch", 8, "-o", "plan.yaml")
+    heterps(
+        "place",
+        "perceptron",
+        "-c",
+        "local-emulated",
+        "-p",
+        "exact",
+        "--global-batch",
+        8,
+        "-o",
+        "plan.yaml",
+    )
     refused = heterps("run", "plan.yaml", "--steps", 1, "--settings", "mine.yaml")
     assert refused.code == 2
     assert re.search(r"settings: this file runs .*train.py:make \(.*not trusted", refused.err)

@@ -13,22 +13,36 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from heterps.cli.app import main
+from heterps.commands.train import load_config
 from heterps.reports.run_tensorboard import NAMES as BOARD_RUNS
 from heterps.run_commands import demo
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.huggingface.source import huggingface_source
+from heterps_runtime.tracing.trace import trace_source
 
 Heterps = Callable[..., Any]
+# Of the demo: fewer layers than the shipped model has, and problems for the policy in a second.
+SMALL_LLAMA = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 128,
+    "intermediate_size": 384,
+    "num_attention_heads": 4,
+    "vocab_size": 256,
+}
+SMALL_TRAINING = {
+    "imitation_passes": 1,
+    "imitation_problems": 16,
+    "imitation_refreshed": 4,
+    "pool_size": 16,
+    "evaluation_problems": 4,
+}
 
 
-@pytest.fixture(scope="module")
-def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `place` makes for the shipped perceptron; nobody changes it."""
-    path = tmp_path_factory.mktemp("placed") / "plan.yaml"
-    with pytest.raises(SystemExit) as end:
-        main(["place", "perceptron", "-c", "local-emulated", "-o", str(path)])
-    assert not end.value.code
-    return path
+@pytest.fixture
+def plan(perceptron_plan: Path) -> Path:
+    """What `place` makes for the shipped perceptron."""
+    return perceptron_plan
 
 
 @pytest.mark.slow
@@ -91,7 +105,6 @@ def test_a_placed_model_trains_as_in_one_process(heterps: Heterps, tmp_path: Pat
     }  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -158,12 +171,20 @@ def test_events_that_cannot_be_are_refused_before_anything_starts(
 def test_the_demo_goes_through_and_writes_its_summary(
     heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    model = tmp_path / "llama-small.yaml"
+    source = huggingface_source(
+        {**SMALL_LLAMA, "num_hidden_layers": 6}, sequence_length=64, image_size=None
+    )
+    trace_source(source, "llama-small").to_file(model)
+    config = load_config("quick").changed(**SMALL_TRAINING)
     job = demo.JOB.changed(global_batch_size=4, micro_batch_size=1)
+    monkeypatch.setattr("heterps.run_commands.demo.MODEL", str(model))
+    monkeypatch.setattr("heterps.run_commands.demo.load_config", lambda name: config)
     monkeypatch.setattr("heterps.run_commands.demo.JOB", job)
     monkeypatch.setattr("heterps.run_commands.demo.PLAIN_STEPS", 2)
     monkeypatch.setattr("heterps.run_commands.demo.ONLINE_STEPS", 14)
     monkeypatch.setattr("heterps.run_commands.demo.FINE_TUNE_S", 2.0)
-    outcome = heterps("demo", "--run-directory", tmp_path, "--train-seconds", 3)
+    outcome = heterps("demo", "--run-directory", tmp_path, "--train-seconds", 2)
     assert outcome.code == 0, outcome.err
     assert "no hardware results" in outcome.out
     summary = json.loads((tmp_path / "summary.json").read_text())

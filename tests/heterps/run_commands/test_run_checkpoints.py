@@ -46,7 +46,6 @@ def test_a_folder_of_weights_is_placed_trained_saved_and_gone_on_from(
     assert "has checkpoints already" in again.err
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -60,6 +59,7 @@ def test_a_folder_of_weights_is_placed_trained_saved_and_gone_on_from(
 )
 def test_starts_from_nowhere_are_refused(
     heterps: Heterps,
+    perceptron_plan: Path,
     tmp_path: Path,
     arguments: tuple[str, ...],
     expected: str,
@@ -68,7 +68,6 @@ def test_starts_from_nowhere_are_refused(
     monkeypatch.chdir(tmp_path)
     Path("every.yaml").write_text("checkpoint: {every: 3}\n")
     Path("weights.yaml").write_text("weights: nothing\n")
-    heterps("place", "perceptron", "-c", "local-emulated", "-o", "plan.yaml")
-    outcome = heterps("run", "plan.yaml", *arguments)
+    outcome = heterps("run", perceptron_plan, *arguments)
     assert outcome.code == 2
     assert expected in outcome.err
