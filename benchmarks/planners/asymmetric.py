@@ -230,12 +230,15 @@ def _plan(
     stages, pipelines, taken = list[Stage](), list[Pipeline](), 0
     for number, (row, edges, share) in enumerate(zip(rows, cuts, shares, strict=True)):
         own = [
-            Stage(name=f"p{number}s{at}", first_layer=first, last_layer=stop - 1, devices=(name,))
+            Stage.unchecked(
+                name=f"p{number}s{at}", first_layer=first, last_layer=stop - 1, devices=(name,)
+            )
             for at, (name, (first, stop)) in enumerate(zip(row, pairwise(edges), strict=True))
         ]
         stages += own
         route = tuple(stage.name for stage in own)
-        pipelines.append(Pipeline(stages=route, micro_batches=tuple(range(taken, taken + share))))
+        own_share = tuple(range(taken, taken + share))
+        pipelines.append(Pipeline.unchecked(stages=route, micro_batches=own_share))
         taken += share
     return plan_of(problem, tuple(stages), tuple(pipelines), planner="all", seed=0)
 

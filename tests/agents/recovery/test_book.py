@@ -23,7 +23,6 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from tests.agents.recovery.test_rules import check, plan_of
-from tests.runtime.small_runs import problem_of
 from tests.uneven_problems import MakeProblem
 
 # A process has to start and to import the planners.
@@ -88,15 +87,15 @@ def opened() -> Iterator[Opened]:
 
 @pytest.mark.slow
 def test_every_loss_has_valid_plans_that_cost_no_planning_and_nothing_else_has(
-    opened: Opened,
+    opened: Opened, make_problem: MakeProblem
 ) -> None:
-    problem = problem_of("sequential", global_batch_size=16)
-    plan = plan_of(problem, [(0, "d0"), (4, "d1|d2")])
+    problem = make_problem(counts=(1, 2, 0), memory=4.0)
+    plan = plan_of(problem, [(0, "fast"), (5, "middle-0|middle-1")])
     opened.fill(problem, plan)
     names = frozenset(problem.device_named)
-    # Four devices and six pairs; all four are the node, without which nothing is left.
-    assert opened.messages == ["recovery plans are ready for 10 of 10 losses"]
-    for lost in ({"d0"}, {"d2"}, {"d0", "d3"}):
+    # Three devices and three pairs, of which one is a node.
+    assert opened.messages == ["recovery plans are ready for 6 of 6 losses"]
+    for lost in ({"fast"}, {"middle-1"}, {"fast", "middle-0"}):
         left = without_devices(problem, lost)
         now = Situation(problem, left, plan, tuple(lost), step=5, num_steps=9, checkpoint_step=3)
         found = opened.book.find(now, names - lost)
@@ -105,13 +104,14 @@ def test_every_loss_has_valid_plans_that_cost_no_planning_and_nothing_else_has(
             check(left, plan, each.plan)
             assert each.replanning_s == 0
             assert each.remaining_s == pytest.approx(4 * each.step_s)
-            assert each.repeated_s == pytest.approx((2 if "d0" in lost else 0) * each.step_s)
+            assert each.repeated_s == pytest.approx((2 if "fast" in lost else 0) * each.step_s)
     # Other devices, and another plan.
-    left = without_devices(problem, {"d0"})
-    now = Situation(problem, left, plan, ("d0",), step=5, num_steps=9)
-    assert opened.book.find(now, names - {"d0", "d1", "d2"}) is None
-    other = plan_of(problem, [(0, "d0"), (3, "d1|d2")])
-    assert opened.book.find(now._replace(plan=other), names - {"d0"}) is None
+    left = without_devices(problem, {"fast"})
+    now = Situation(problem, left, plan, ("fast",), step=5, num_steps=9)
+    assert opened.book.find(now, names - {"fast"}) is not None
+    assert opened.book.find(now, names - {"fast"} | {"another"}) is None
+    other = plan_of(problem, [(0, "fast"), (3, "middle-0|middle-1")])
+    assert opened.book.find(now._replace(plan=other), names - {"fast"}) is None
 
 
 @pytest.mark.slow
@@ -144,9 +144,9 @@ def test_what_cannot_be_tolerated_is_said_with_its_reason(
 def test_more_effort_replaces_a_plan_that_was_made_anew_only_by_a_faster_one(
     make_problem: MakeProblem,
 ) -> None:
-    problem = make_problem()
-    plan = plan_of(problem, [(0, "fast-0"), (5, "middle-0|middle-1")])
-    request = Request(0, problem, plan, [frozenset(problem.device_named) - {"fast-0"}])
+    problem = make_problem(counts=(1, 2, 0), memory=2.0)
+    plan = plan_of(problem, [(0, "fast"), (5, "middle-0|middle-1")])
+    request = Request(0, problem, plan, [frozenset(problem.device_named) - {"fast"}])
     first = page(request, request.changes[0])
     (known,) = (each for each in first.predictions if each.rule == FULL)
     others = tuple(each for each in first.predictions if each.rule != FULL)

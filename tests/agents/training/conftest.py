@@ -13,19 +13,19 @@ from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainin
 AnyConfig = ChainTrainingConfig | GraphTrainingConfig
 
 CHAINS = ChainTrainingConfig(
-    total_steps=512,
+    total_steps=256,
     layers=(6, 10),
     classes=(2, 3),
-    pool_size=24,
+    pool_size=18,
     refreshed_per_update=2,
     imitation_passes=2,
-    imitation_problems=32,
+    imitation_problems=16,
     imitation_refreshed=4,
     hidden=16,
     num_environments=16,
     steps_per_update=8,
     minibatch_size=64,
-    evaluation_problems=6,
+    evaluation_problems=3,
     curve_problems=1,
     evaluation_every_s=1000.0,
     checkpoint_every_s=0.001,
@@ -40,7 +40,7 @@ EXPERT = CHAINS.changed(
 )
 GRAPHS = GraphTrainingConfig(
     problems="graphs",
-    total_steps=600,
+    total_steps=400,
     nodes=(8, 12),
     devices=(2, 3),
     first_nodes=10,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from heterps_agents.exact.solve import solve
 from heterps_agents.learned.policy import Policy
+from heterps_agents.training import expert
 from heterps_agents.training.examples import OptimalPlacements
 from heterps_agents.training.expert import ExpertRounds
 from heterps_agents.training.problems import ProblemSource, optima_of, pool_of
@@ -19,9 +21,17 @@ from heterps_envs.closed_form.kernel_tables import kernel_tables
 from tests.agents.training.conftest import CHAINS, EXPERT, Runs
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _short_searches() -> Iterator[None]:
+    """A tenth of the usual: enough for problems of up to ten layers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expert, "SEARCH_EVALUATIONS", 10_000)
+        yield
+
+
 def test_a_round_finds_placements_that_are_near_the_optimum(random_policy: Policy) -> None:
-    problems = ProblemSource(EXPERT).take(20)
-    pool, optima = pool_of(problems, EXPERT.target_range, 10, 3), OptimalPlacements(20, 10)
+    problems = ProblemSource(EXPERT).take(17)
+    pool, optima = pool_of(problems, EXPERT.target_range, 10, 3), OptimalPlacements(17, 10)
     assert not optima.is_known.any()
     # As if what stood for the optima at first were poor.
     pool.step_time_s *= 1.1
@@ -80,7 +90,7 @@ def test_a_run_of_expert_iteration_learns_from_what_it_finds(trained: Runs) -> N
     assert result.passes == EXPERT.imitation_passes
     assert [state.share for state in seen] == sorted(state.share for state in seen)
     assert seen[-1].share == 1.0
-    assert "searching, round 1 of 2: 16 of 24 problems" in {state.doing for state in seen}
+    assert "searching, round 1 of 2: 16 of 18 problems" in {state.doing for state in seen}
     # What short searches found at first, then what the policy's search has made of it.
     losses = [state.imitation_loss for state in seen]
     assert losses[-1] < losses[0]
