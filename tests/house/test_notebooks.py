@@ -1,4 +1,4 @@
-"""Notebooks of the docs run as they are written, from the first cell to the last."""
+"""Notebooks of the docs run from the first cell to the last, on a problem that is quick."""
 
 from __future__ import annotations
 
@@ -30,6 +30,14 @@ def code_of(path: Path) -> str:
     )
 
 
+def on_a_smaller_problem(code: str) -> str:
+    """The program with a model and a cluster that planning takes seconds for."""
+    for name, smaller in {"llama-7b": "gpt2", "a100-v100-t4": "a100-v100"}.items():
+        assert code.count(f'"{name}"') == 1
+        code = code.replace(f'"{name}"', f'"{smaller}"')
+    return code
+
+
 def test_there_is_a_notebook() -> None:
     assert [path.name for path in NOTEBOOKS] == ["plan_and_compare.ipynb"]
 
@@ -46,7 +54,7 @@ def test_a_notebook_is_kept_without_outputs(path: Path) -> None:
 def test_planning_and_comparing_goes_through_and_keeps_the_plan(tmp_path: Path) -> None:
     (path,) = NOTEBOOKS
     done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-c", code_of(path)],
+        [sys.executable, "-W", "error::UserWarning", "-c", on_a_smaller_problem(code_of(path))],
         cwd=tmp_path,
         env={**os.environ, "MPLBACKEND": "agg", "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
@@ -55,7 +63,7 @@ def test_planning_and_comparing_goes_through_and_keeps_the_plan(tmp_path: Path) 
     )
     assert done.returncode == 0, done.stderr
     plan = Plan.from_file(tmp_path / "plan.yaml")
-    assert (plan.model, plan.cluster) == ("llama-7b", "a100-v100-t4")
+    assert (plan.model, plan.cluster) == ("gpt2", "a100-v100")
     assert "% of a bound of all plans: simulated" in done.stdout
     for planner in ("auto", "greedy", "even"):
         assert f"\n{planner} " in done.stdout

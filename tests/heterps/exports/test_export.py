@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -292,14 +294,10 @@ def test_the_script_for_torch_trains_as_one_process_does(problem: Problem, tmp_p
     )  # fmt: skip
     losses = [float(text) for text in re.findall(r"loss ([\d.]+)", run.stdout)]
     assert len(losses) == 3, run.stderr[-2000:]
-    script = (
-        "import torch, train; torch.manual_seed(0); inputs, target = train.example(8);"
-        "output = train.first_output(train.build_model()(*inputs));"
-        "print(train.loss_function(output, target).item())"
-    )
-    alone = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path / "out", capture_output=True, text=True,
-        timeout=240, check=True,
-    )  # fmt: skip
-    assert losses[0] == pytest.approx(float(alone.stdout), abs=1e-5)
+    train: Any = runpy.run_path(str(tmp_path / "out" / "train.py"))
+    torch.manual_seed(0)
+    inputs, target = train["example"](8)
+    output = train["first_output"](train["build_model"]()(*inputs))
+    alone = train["loss_function"](output, target).item()
+    assert losses[0] == pytest.approx(alone, abs=1e-5)
     assert losses[2] < losses[0]

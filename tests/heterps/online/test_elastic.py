@@ -30,6 +30,16 @@ def problem() -> Problem:
     return Problem(blocks_profile(), load_cluster("local-emulated"), Job(dtype="float32"))
 
 
+@pytest.fixture
+def smaller() -> Problem:
+    """Without one of the slow devices: a book of it has few pages."""
+    cluster = load_cluster("local-emulated")
+    (node,) = cluster.nodes
+    devices = tuple(entry.changed(count=1) for entry in node.devices)
+    fewer = cluster.changed(nodes=(node.changed(devices=devices),))
+    return Problem(blocks_profile(), fewer, Job(dtype="float32"))
+
+
 def chain(problem: Problem) -> Plan:
     """The fast device, then the medium one; the slow ones do nothing."""
     kinds = {entry.devices[0].name: index for index, entry in enumerate(problem.classes)}
@@ -120,30 +130,30 @@ def test_too_few_devices_are_refused_with_what_is_missing(problem: Problem) -> N
 
 @pytest.mark.slow
 def test_a_prepared_loss_costs_no_planning_and_the_next_ones_are_prepared_then(
-    problem: Problem,
+    smaller: Problem,
 ) -> None:
-    plan = chain(problem)
-    with ElasticController(problem, plan, ElasticSettings(tolerated_losses=2)) as controller:
+    plan = chain(smaller)
+    with ElasticController(smaller, plan, ElasticSettings(tolerated_losses=2)) as controller:
         assert controller.book.wait(FULL_S)
-        update = controller.replan(change(problem, plan, lost=("medium",)))
+        update = controller.replan(change(smaller, plan, lost=("medium",)))
         (decision,) = controller.decisions
         assert decision.was_prepared
         assert "prepared before" in decision.text
         assert decision.predictions[0].replanning_s == 0
         assert controller.book.wait(FULL_S)
-        second = change(problem, update.plan, lost=("fast",), absent=("medium",), step=30)
-        check_plan(problem, controller.replan(second).plan)
+        second = change(smaller, update.plan, lost=("fast",), absent=("medium",), step=30)
+        check_plan(smaller, controller.replan(second).plan)
         assert controller.decisions[1].was_prepared
         assert controller.decisions[1].lost == ("fast",)
 
 
 @pytest.mark.slow
-def test_a_plan_that_drift_brought_is_what_the_book_prepares_for(problem: Problem) -> None:
-    plan = chain(problem)
-    kinds = {entry.devices[0].name: index for index, entry in enumerate(problem.classes)}
-    other = bind(problem, [PlacedStage(0, 7, kinds["fast"])], planner="by hand", seed=0)
-    with ElasticController(problem, plan) as controller:
-        controller.plan_changed(other, problem)
+def test_a_plan_that_drift_brought_is_what_the_book_prepares_for(smaller: Problem) -> None:
+    plan = chain(smaller)
+    kinds = {entry.devices[0].name: index for index, entry in enumerate(smaller.classes)}
+    other = bind(smaller, [PlacedStage(0, 7, kinds["fast"])], planner="by hand", seed=0)
+    with ElasticController(smaller, plan) as controller:
+        controller.plan_changed(other, smaller)
         assert controller.book.wait(FULL_S)
-        controller.replan(change(problem, other, lost=("fast",)))
+        controller.replan(change(smaller, other, lost=("fast",)))
         assert controller.decisions[0].was_prepared
