@@ -131,16 +131,19 @@ def test_jobs_come_back_equal(document: Job) -> None:
     assert_round_trip(document)
 
 
+@settings(max_examples=40)
 @given(clusters())
 def test_clusters_come_back_equal(document: Cluster) -> None:
     assert_round_trip(document)
 
 
+@settings(max_examples=50)
 @given(profiles())
 def test_profiles_come_back_equal(document: ModelProfile) -> None:
     assert_round_trip(document)
 
 
+@settings(max_examples=50)
 @given(plans())
 def test_plans_come_back_equal(document: Plan) -> None:
     assert_round_trip(document)

@@ -53,7 +53,7 @@ def problems(draw: st.DrawFn) -> Problem:
 
 
 @given(problems())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_the_reason_is_the_true_one(problem: Problem) -> None:
     tables = problem.tables
     best_s = best_step_time_s(tables)
@@ -102,7 +102,7 @@ def check_memory(tables: CostTables, text: str) -> None:
 
 
 @given(problems())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_search_by_memory_alone_is_exact(problem: Problem) -> None:
     tables = problem.tables
     covered = most_covered(tables)

@@ -162,7 +162,7 @@ def planned(draw: st.DrawFn) -> tuple[Problem, Plan]:
 
 @pytest.mark.slow
 @given(planned())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_curves_begin_and_end_with_the_state_and_reach_the_peak(
     found: tuple[Problem, Plan],
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
@@ -20,6 +20,7 @@ def same_times(shared: PreparedPlan) -> bool:
 
 
 @given(runs(are_alone=True))
+@settings(max_examples=50)
 def test_plans_that_share_parts_are_timed_as_alone(case: tuple[Problem, Plan]) -> None:
     problem, plan = case
     prepared = PreparedPlan(problem, plan)

@@ -34,7 +34,7 @@ def small_chain(seed: int) -> ElasticChain:
 
 
 @given(SEEDS, st.floats(0.05, 8), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_no_plan_that_keeps_the_period_has_a_lower_price(
     seed: int, period_s: float, merges_equal: bool
 ) -> None:

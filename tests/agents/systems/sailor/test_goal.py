@@ -132,7 +132,7 @@ def test_what_is_too_much_to_look_at_is_in_the_bound(
     monkeypatch: pytest.MonkeyPatch, limit: str, minimises: Literal["seconds", "usd"]
 ) -> None:
     num_gpus, goal, is_worse = {"fast": 4, "slow": 4, "third": 4}, SailorGoal(minimises, PRICES), []
-    for seed in range(8):
+    for seed in range(4):
         whole = answer_to(seed, num_gpus, goal)
         with monkeypatch.context() as patch:
             patch.setattr(f"heterps_agents.systems.sailor.{limit}", 5000 if "MAX" in limit else 1)
