@@ -34,11 +34,11 @@ def test_each_row_says_its_plan_which_opens_to_the_step_time_of_the_table(
     load_cluster("local-emulated").to_file(tmp_path / "mine.yaml")
     monkeypatch.chdir(tmp_path)
     outcome = heterps(
-        "compare", blocks.name, "-c", "mine.yaml", "-p", "auto,greedy,sailor,piper",
+        "compare", blocks.name, "-c", "mine.yaml", "-p", "exact,greedy,sailor,piper",
         "--evaluations", 300, "--no-tensorboard", "-o", "out/plans", "--global-batch", 8,
     )  # fmt: skip
     assert outcome.code == 0, outcome.err
-    for name in ("auto", "greedy", "sailor"):
+    for name in ("exact", "greedy", "sailor"):
         (line,) = [text for text in outcome.out.splitlines() if text.split()[:1] == [name]][:1]
         assert line.split()[-1] == f"out/plans/{name}.yaml"
     lines = [" ".join(text.split()) for text in outcome.out.splitlines()]
@@ -47,7 +47,7 @@ def test_each_row_says_its_plan_which_opens_to_the_step_time_of_the_table(
     (tmp_path / "out" / "plans").rename(moved)
     monkeypatch.chdir("/")
     rows = {row["planner"]: row for row in json.loads((moved / "table.json").read_text())["rows"]}
-    for name in ("auto", "greedy", "sailor"):
+    for name in ("exact", "greedy", "sailor"):
         simulated = heterps("simulate", moved / f"{name}.yaml", "--json").data
         assert simulated["step_time_s"] == pytest.approx(rows[name]["step_time_s"])
         assert (moved / f"{name}.png").read_bytes().startswith(b"\x89PNG")
