@@ -86,7 +86,6 @@ def random_small_problem(seed: int) -> KernelTables:
     return kernel_tables(tables)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first_seed", range(0, 200, 20))
 def test_exact_equals_brute_force(first_seed: int) -> None:
     feasible = 0

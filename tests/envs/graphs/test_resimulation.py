@@ -70,7 +70,6 @@ def test_step_times_within_the_limit_are_exact_to_the_bit_and_no_others_are_told
     assert walked(seed, (1, 70), 60)[2] == 0
 
 
-@pytest.mark.slow
 def test_walks_over_large_graphs_see_both_sides_of_the_limit() -> None:
     within, beyond, wrong = walked(11, (180, 200), 2000)
     assert within > 100
