@@ -25,7 +25,7 @@ CLUSTER, OWN_TYPE = yaml_of("your-cluster.md")
 def test_the_cluster_of_the_page_is_ten_lines_and_can_be_used(tmp_path: Path) -> None:
     assert len(CLUSTER.splitlines()) <= 10
     (tmp_path / "mine.yaml").write_text(CLUSTER)
-    result = place(load_problem("gpt2", str(tmp_path / "mine.yaml")))
+    result = place(load_problem("gpt2", str(tmp_path / "mine.yaml")), "greedy")
     assert {device.split("-")[0] for device in result.plan.devices} <= {"a100", "t4"}
 
 
