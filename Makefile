@@ -6,6 +6,10 @@ INSTALLED := .venv/.installed
 # Those of other floors are quick and even out the end; the files that start processes take long.
 TESTS := tests/runtime tests/heterps tests/agents tests/envs tests/configs tests/benchmarks tests/house
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+ALONE := $(shell grep -rl --include='test_*.py' 'mark\.alone' tests)
+
+# Where it is set, every process translates all modules anew: for seconds, in hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help install demo check test lint format docs
 .DEFAULT_GOAL := help
@@ -20,12 +24,14 @@ help:
 
 install: $(INSTALLED)
 
-# torch goes first: it is by far the largest, and a failure there should come at once. What the tests
-# would compile is compiled here, in two processes.
+# torch goes first: it is by far the largest, and a failure there should come at once. pip would
+# translate modules in one process: two do it here, as they do what kernels need. A few files of other
+# packages are no Python of this version, hence the "-".
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -c constraints.txt torch
-	$(BIN)/python -m pip install -c constraints.txt -e ".[hf,dev]"
+	$(BIN)/python -m pip install --no-compile -c constraints.txt torch
+	$(BIN)/python -m pip install --no-compile -c constraints.txt -e ".[hf,dev]"
+	-$(BIN)/python -m compileall -qq -j 2 -x '/tests?/|/transformers/models/' .venv/lib configs envs agents runtime heterps
 	$(BIN)/heterps compile
 	touch $@
 
@@ -44,7 +50,7 @@ check: lint
 # Two at a time, but for those that measure time: these run with nothing beside them.
 test: lint
 	$(BIN)/python -m pytest -m "not alone" $(PARALLEL) $(TESTS)
-	$(BIN)/python -m pytest -m alone $(TESTS)
+	$(BIN)/python -m pytest -m alone $(ALONE)
 
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[docs]"

@@ -12,6 +12,9 @@ import pytest
 
 from heterps.cli.app import main
 from tests.heterps.small_profiles import blocks_profile
+from tests.kept_templates import own_templates, templates_wait
+
+__all__ = ["own_templates", "templates_wait"]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from heterps_agents.systems.dtfm.kernels import (
 )
 from heterps_agents.systems.dtfm.network import Traffic
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import ONE, ZERO
 
 # Seconds that are no difference.
 _SAME_S = 1e-9
@@ -89,7 +90,7 @@ def descend(
     costs, trial = costs_of(traffic, members), costs_of(traffic, members)
     best, order = scored(costs, order)
     num_groups = len(members)
-    tried, idle, one, other = 0, 0, 0, 1
+    tried, idle, one, other = 0, 0, ZERO, ONE
     while idle < num_groups * (num_groups - 1) // 2 and tried < most_swaps:
         found, best, order, own = _swap_one(
             traffic, kinds, members, order, costs, trial, best, (one, other)
@@ -102,7 +103,7 @@ def descend(
                 one += 1
                 other = one + 1
             if other == num_groups:
-                one, other = 0, 1
+                one, other = ZERO, ONE
     return best, order, tried
 
 
@@ -156,8 +157,8 @@ def _after_swap(
     slowest_s = trial.slowest_s.max()
     if slowest_s > best.total_s + _SAME_S:
         return Score(np.inf, np.inf), order
-    _measure_hops(traffic, members, one, 0, trial)
-    _measure_hops(traffic, members, other, 0, trial)
+    _measure_hops(traffic, members, one, ZERO, trial)
+    _measure_hops(traffic, members, other, ZERO, trial)
     if slowest_s + 2 * spanning_tree(trial.hop_s) > best.total_s + _SAME_S:
         return Score(np.inf, np.inf), order
     return scored(trial, order)

@@ -9,6 +9,7 @@ from numba import njit
 
 from heterps_agents.systems.harp.cost import launch_count
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import MINUS_ONE, ZERO
 
 # What rounding may add to a period.
 _ROUNDING = 1 + 1e-12
@@ -135,7 +136,7 @@ def _add_stage(
         if compute_s > replicas * period_s * _ROUNDING:
             continue
         if stop == num_layers:
-            _update(islands, period_s, cuts, stage, (-1, 0, replicas), 0.0)
+            _update(islands, period_s, cuts, stage, (MINUS_ONE, ZERO, replicas), 0.0)
             continue
         for other in range(island, num_islands):
             sent_s = islands.output_bytes[stop] * islands.slower_inverse_bandwidth[island, other]

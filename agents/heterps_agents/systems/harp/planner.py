@@ -130,7 +130,8 @@ def islands_of(tables: CostTables, order: tuple[int, ...]) -> Islands:
 
 def _in_front(values: Floats) -> Floats:
     """(L + 1, ...) sums of the layers in front."""
-    return np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
+    sums = np.concatenate([np.zeros((1, *values.shape[1:])), np.cumsum(values, axis=0)])
+    return np.ascontiguousarray(sums)
 
 
 def periods(islands: Islands) -> Floats:

@@ -86,7 +86,8 @@ class DeviceGraph:
         both = np.ix_(self.node_of, self.node_of)
         inverse = np.where(np.isfinite(self.latency_s), self.s_per_byte, np.inf)[both]
         known = np.isfinite(inverse) & (inverse > 0)
-        return np.asarray(np.where(known, 1 / np.where(known, inverse, 1.0), 0.0), np.float64)
+        found = np.where(known, 1 / np.where(known, inverse, 1.0), 0.0)
+        return np.ascontiguousarray(found, np.float64)
 
     def named(self, parts: Integers) -> list[list[list[str]]]:
         """The devices of each part (P, U), by their kinds."""

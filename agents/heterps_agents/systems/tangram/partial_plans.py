@@ -184,6 +184,7 @@ def undominated(costs: Floats, group: Integers) -> np.ndarray:
     """
     order = np.lexsort((*costs.T[::-1], group))
     keeps = np.zeros(len(costs), np.bool_)
+    costs, group = np.ascontiguousarray(costs), np.ascontiguousarray(group)
     keep_undominated(costs, order, group, np.empty(len(costs), np.int64), keeps)
     return keeps
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from heterps_envs.arrays import Integers
 from heterps_envs.environments.base.drawing import Image
 from heterps_envs.environments.base.episodes import Episodes
@@ -42,7 +44,8 @@ class GraphEpisodes(Episodes):
         self._observe(which)
 
     def _advance(self, actions: Integers) -> None:
-        advance_graphs(self.pool.problems, self.pool.guides, self.rows, self.view, actions)
+        whole = np.asarray(actions, np.int64)
+        advance_graphs(self.pool.problems, self.pool.guides, self.rows, self.view, whole)
 
     def _observe(self, which: Integers) -> None:
         observe_graphs(self.pool.problems, self.pool.guides, self.rows, self.view, which)
