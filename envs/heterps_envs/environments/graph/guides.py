@@ -149,7 +149,7 @@ def _ways(p: Any, g: Any, z: int, node: int, device: int) -> None:
     """Round trip and stay from one node on one device; those of its consumers are known."""
     longest, stay = 0.0, 0.0
     for edge in range(p.consumer_start[z, node], p.consumer_start[z, node + 1]):
-        consumer = np.int64(p.consumers[z, edge])
+        consumer: Any = np.int64(p.consumers[z, edge])
         best = np.inf
         for target in range(p.num_devices[z]):
             way = there_and_back_s(p, z, node, device, target)

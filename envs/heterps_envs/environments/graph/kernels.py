@@ -85,7 +85,8 @@ def advance_graphs(p: Any, guides: Any, rows: Any, view: Any, actions: Any) -> N
     for row in range(len(rows.problem)):
         if rows.status[row] != RUNNING:
             continue
-        z, node, device = rows.problem[row], rows.position[row], np.int64(actions[row])
+        z, node = rows.problem[row], rows.position[row]
+        device: Any = np.int64(actions[row])
         devices, state = rows.devices[row], _simulation(rows, row)
         g = one_graph(p, z)
         finish_s = place_forward(g, unsigned(node), unsigned(device), devices, state)
@@ -180,13 +181,13 @@ def _look_at_inputs(p: Any, rows: Any, row: int, z: int, node: int, device: int,
     """Seconds of the transfers, there and back, that the device would need; share it has."""
     transfer_s, all_bytes, here_bytes = 0.0, 0.0, 0.0
     for edge in range(p.producer_start[z, node], p.producer_start[z, node + 1]):
-        producer = np.int64(p.producers[z, edge])
+        producer: Any = np.int64(p.producers[z, edge])
         size = p.output_bytes[z, producer]
         all_bytes += size
         if (rows.copies[row, producer] >> device) & 1:
             here_bytes += size
         else:
-            source = np.int64(rows.devices[row, producer])
+            source: Any = np.int64(rows.devices[row, producer])
             transfer_s += there_and_back_s(p, z, producer, source, device)
     out[_TRANSFER] = transfer_s
     out[_SHARED] = ratio(here_bytes, all_bytes)
