@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # A library that a command imports writes what it has when the process ends.
 LEAVES_LATE = """
 import atexit, pathlib, sys
@@ -22,6 +24,7 @@ def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_the_code_of_the_command_and_all_of_its_output() -> None:
     listed, refused = (
         _command("list", "devices", "--json"),

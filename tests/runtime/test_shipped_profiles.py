@@ -36,6 +36,7 @@ def test_a_shipped_profile_can_be_made_again(name: str) -> None:
         assert one.matrix_products == other.matrix_products
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PARAMETERS))
 def test_parameters_are_counted_as_published(name: str) -> None:
     assert load_profile(name).num_parameters == PARAMETERS[name]

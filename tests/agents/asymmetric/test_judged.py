@@ -13,6 +13,7 @@ from heterps_envs.problem import Problem
 from tests.envs.simulator.test_compiled_simulator import runs
 
 
+@pytest.mark.slow
 @given(runs(are_alone=True), st.sampled_from([0.2, 0.7, 0.99, 1.0, 1.01, 3.0]))
 def test_a_plan_that_is_skipped_costs_as_much_as_is_asked_for(
     case: tuple[Problem, Plan], share: float

@@ -87,6 +87,7 @@ def test_a_descent_never_loses_and_begins_where_it_is_told(make_problem: MakePro
     assert min(entry.cost for entry in costs.found.values() if entry is not best) <= far.cost
 
 
+@pytest.mark.slow
 def test_the_sum_of_a_tied_embedding_does_not_cross_slow_links() -> None:
     profile = load_profile("gpt2")
     problem = Problem(profile, two_kinds(2, 4, 25e9 / 8), Job(dtype=profile.dtype))

@@ -20,6 +20,7 @@ def step_time_s(tables: GraphTables, devices: object) -> float:
     return simulate_graph(tables, np.asarray(devices, np.int16)).step_time_s
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_it_keeps_to_its_evaluations_and_is_never_worse_than_its_start(seed: int) -> None:

@@ -92,6 +92,7 @@ def test_every_plan_fits_and_none_beats_the_exact_one(case: str, make_problem: M
             assert plan.bound.step_time_s <= (optimum.bound.step_time_s or 0) * (1 + 1e-9), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "case"),
     [(name, "tight memory" if name in ("auto", "asymmetric") else "roomy") for name in PLANNERS]
@@ -164,6 +165,7 @@ def test_exact_refuses_what_it_cannot_afford(make_problem: MakeProblem) -> None:
         planner_named("exact").plan(make_problem(), Budget(seconds=1e-9))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["roomy", "price under a floor"])
 def test_auto_without_the_exact_solver_is_never_worse_than_greedy(
     case: str, make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch
@@ -218,6 +220,7 @@ def test_a_registered_planner_is_known_by_its_name(monkeypatch: pytest.MonkeyPat
     assert isinstance(planner_named("mine", seed=3), Mine)
 
 
+@pytest.mark.slow
 def test_naming_a_planner_imports_neither_torch_nor_the_other_planners() -> None:
     script = (
         "import sys; from heterps_agents.interface.registry import planner_named;"

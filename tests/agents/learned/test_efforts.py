@@ -49,6 +49,7 @@ def test_planners_with_efforts_are_told_and_stay_what_they_were() -> None:
         assert planner.effort == "normal"
 
 
+@pytest.mark.slow
 def test_a_planner_without_efforts_says_that_it_ignores_one(make_problem: MakeProblem) -> None:
     problem: Problem = make_problem()
     with pytest.warns(UserWarning, match="exact knows no efforts: effort fast is ignored"):

@@ -40,6 +40,7 @@ def branches(lengths: tuple[int, ...], **changes: object) -> OperatorGraph:
     return OperatorGraph.from_mapping(graph | changes)
 
 
+@pytest.mark.slow
 @given(SEEDS)
 @settings(max_examples=150, deadline=None)
 def test_no_contiguous_assignment_is_better(seed: int) -> None:

@@ -64,6 +64,7 @@ def load_of_set(graph: GroupGraph, chosen: np.ndarray) -> float:
     return load
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(SEEDS)
 def test_the_split_is_the_best_of_all_and_proven(seed: int) -> None:

@@ -20,6 +20,7 @@ from tests.envs.small_graphs import least_load_s, random_graph
 SEEDS = st.integers(0, 100_000)
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(SEEDS)
 def test_a_split_is_confirmed_as_far_as_its_prices_go(seed: int) -> None:

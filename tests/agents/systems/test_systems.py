@@ -100,6 +100,7 @@ def test_unequal_devices_are_named_with_their_numbers() -> None:
         system("piper").plan(shipped("vit-large", "a100-v100"), Budget())
 
 
+@pytest.mark.slow
 def test_pipedream_does_not_count_memory_and_the_simulator_says_what_is_missing() -> None:
     with pytest.raises(InfeasibleError, match=r"^pipedream: its plan does not fit here: memory: "):
         system("pipedream").plan(shipped("llama-70b", "h100-pod"), Budget())

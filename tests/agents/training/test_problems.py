@@ -1,6 +1,7 @@
 """Problems to learn from: their references, and how a pool stays fresh."""
 
 import numpy as np
+import pytest
 
 from heterps_agents.exact.frontier import solve_frontier
 from heterps_agents.training.examples import OptimalPlacements
@@ -42,6 +43,7 @@ def test_problems_whose_optimum_takes_long_start_from_the_greedy_rule() -> None:
         assert quick.step_time_s <= long.step_time_s * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_refreshing_leaves_problems_that_are_in_use() -> None:
     source = ProblemSource(CHAINS)
     pool = pool_of(source.take(10), CHAINS.target_range, CHAINS.layers[1], CHAINS.classes[1])

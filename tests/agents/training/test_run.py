@@ -118,6 +118,7 @@ def test_the_scores_are_those_of_the_objective(trained: Runs) -> None:
     assert 0 < graphs["samples16_mean"] <= graphs["greedy_mean"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "knows"), [("chains", False), ("price", True), ("budget", True)])
 def test_policies_for_prices_read_them(trained: Runs, kind: str, knows: bool) -> None:
     policy = trained[kind].result.policy

@@ -97,6 +97,7 @@ def test_even_plans_on_all_devices_leave_none_idle_and_are_no_slower_than_replic
     assert {each.shape.num_stages for each in EvenOnAll().shapes(problem)} > {1}
 
 
+@pytest.mark.slow
 def test_even_replicas_of_a_model_that_does_not_fit_are_refused() -> None:
     problem = problem_of(CASE._replace(model="llama-7b"))
     with pytest.raises(InfeasibleError, match="does not fit on every device"):

@@ -56,6 +56,7 @@ def test_times_below_the_peak_are_impossible_and_left_out() -> None:
     assert fit_cards([wrong, *samples[1:]], (), ERRORS) == fit_cards(samples[1:], (), ERRORS)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_out", ["model", "card", "kin"])
 def test_what_is_left_out_is_predicted_from_the_rest(left_out: str) -> None:
     groups: list[str] = []

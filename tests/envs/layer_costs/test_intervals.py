@@ -96,6 +96,7 @@ def test_quantiles_are_those_of_student_however_many_errors_there_are() -> None:
         assert quantile(count) == pytest.approx(exact, rel=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_about_four_in_five_intervals_hold_the_truth(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -6,6 +6,7 @@ from heterps_envs.problem_sets.chains import fingerprint
 from heterps_envs.problem_sets.scale import SCALE_SETS, ScaleDraw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCALE_SETS)
 def test_a_set_has_its_sizes(name: str) -> None:
     draw = SCALE_SETS[name]
@@ -16,6 +17,7 @@ def test_a_set_has_its_sizes(name: str) -> None:
         assert draw.types[0] <= tables.num_classes <= draw.types[1]
 
 
+@pytest.mark.slow
 def test_the_sets_are_of_other_seeds_and_a_seed_draws_the_same_again() -> None:
     first, second = (draw.problems(2) for draw in SCALE_SETS.values())
     again = SCALE_SETS["development-scale"].problems(2)

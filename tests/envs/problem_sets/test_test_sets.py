@@ -51,6 +51,7 @@ def test_the_real_set_is_every_shipped_model_on_every_shipped_cluster_that_holds
     assert chain_collection("real") is found
 
 
+@pytest.mark.slow
 def test_the_real_graphs_are_the_pairs_whose_memory_and_devices_suffice() -> None:
     found = graph_collection("real")
     named = [entry.name for entry in found.problems]

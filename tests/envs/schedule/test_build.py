@@ -52,6 +52,7 @@ def textbook_1f1b(stage: int, num_stages: int, num_micro_batches: int) -> str:
     return " ".join(order)
 
 
+@pytest.mark.slow
 @given(
     num_stages=st.integers(1, 8),
     num_micro_batches=st.integers(1, 20),
@@ -75,6 +76,7 @@ def test_equal_stages_run_textbook_1f1b(
         assert passes(schedule, f"d0-{stage}") == expected
 
 
+@pytest.mark.slow
 @given(num_stages=st.integers(1, 6), num_micro_batches=st.integers(1, 12), data=st.data())
 def test_gpipe_runs_all_forwards_before_all_backwards(
     num_stages: int, num_micro_batches: int, data: st.DataObject
@@ -175,6 +177,7 @@ def test_every_pass_stands_once_on_the_device_of_its_stage(case: tuple[Problem, 
     assert set(seen) == expected_passes(plan)
 
 
+@pytest.mark.slow
 @given(problems_with_any_plan())
 def test_no_stage_holds_more_micro_batches_than_its_memory_is_counted_for(
     case: tuple[Problem, Plan],

@@ -89,6 +89,7 @@ def test_pipelines_that_share_no_stage_do_not_raise_each_others_limit() -> None:
     assert held == {"a": 2, "b": 1, "c0": 1, "c1": 1, "c2": 1, "c3": 1}
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_any_numbers_in_flight_run_to_the_end_and_hold_what_they_say(data: st.DataObject) -> None:
     counts = (3, 4)

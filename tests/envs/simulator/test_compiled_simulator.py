@@ -94,6 +94,7 @@ def test_the_lists_are_those_of_the_definition(case: tuple[Problem, Plan]) -> No
         assert found == expected
 
 
+@pytest.mark.slow
 @given(runs())
 def test_the_times_are_those_of_the_definition(case: tuple[Problem, Plan]) -> None:
     problem, plan = case

@@ -119,6 +119,7 @@ def test_the_bound_of_a_plan_is_below_the_simulator_and_near_it(schedule: str) -
     assert np.quantile(ratios, 0.95) <= 1.3
 
 
+@pytest.mark.slow
 @given(runs())
 def test_no_schedule_is_faster_than_the_bound_of_its_plan(case: tuple[Problem, Plan]) -> None:
     assert over_bound(*case) >= 1 - 1e-9

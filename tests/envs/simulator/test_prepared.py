@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from heterps_configs.documents.plan import Plan
@@ -19,6 +20,7 @@ def same_times(shared: PreparedPlan) -> bool:
     return bool(np.array_equal(found.end_s, alone.end_s) and found.groups == alone.groups)
 
 
+@pytest.mark.slow
 @given(runs(are_alone=True))
 @settings(max_examples=50)
 def test_plans_that_share_parts_are_timed_as_alone(case: tuple[Problem, Plan]) -> None:

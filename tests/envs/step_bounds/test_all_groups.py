@@ -84,6 +84,7 @@ def least_simulated_s(problem: Problem) -> float:
     return least_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 4, 5, 7, 9, 13, 17])
 def test_no_plan_with_groups_is_below_the_bound(seed: int) -> None:
     problem = drawn(seed)

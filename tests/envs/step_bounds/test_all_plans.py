@@ -143,6 +143,7 @@ def least_simulated_s(problem: Problem) -> float:
     return least_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 4, 7, 8, 10, 15, 17, 18, 21, 23, 35, 42])
 def test_no_plan_at_all_is_below_the_bound(seed: int) -> None:
     problem = drawn(seed)

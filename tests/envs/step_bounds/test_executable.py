@@ -27,6 +27,7 @@ def over_bound(problem: Problem, plan: Plan) -> float:
     return step_time_s - least_executable_s(problem) * (1 - ROUNDING)
 
 
+@pytest.mark.slow
 @given(runs(are_alone=True), st.integers(0, 3))
 @settings(max_examples=150, deadline=None)
 def test_no_plan_with_a_stage_on_each_device_is_below_it(
@@ -40,12 +41,14 @@ def test_no_plan_with_a_stage_on_each_device_is_below_it(
     assert over_bound(replace(problem, strategy=allowed), plan) >= 0
 
 
+@pytest.mark.slow
 @given(planned())
 @settings(max_examples=80, deadline=None)
 def test_no_plan_that_fits_in_tight_memory_is_below_it(found: tuple[Problem, Plan]) -> None:
     assert over_bound(*found) >= 0
 
 
+@pytest.mark.slow
 @given(planned(), st.data())
 @settings(max_examples=50, deadline=None)
 def test_no_plan_that_computes_layers_again_is_below_it(

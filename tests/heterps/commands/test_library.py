@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from heterps_agents.interface.papers import EVIDENCE
 
 Heterps = Callable[..., Any]
 
 
+@pytest.mark.slow
 def test_list_names_everything_that_is_shipped(heterps: Heterps) -> None:
     listed = heterps("list", "--json").data
     assert "a100-v100-t4" in listed["clusters"]
@@ -91,6 +94,7 @@ def test_a_cluster_with_named_links_is_placed_on(
     )
 
 
+@pytest.mark.slow
 def test_a_copied_cluster_can_be_edited_and_used(
     heterps: Heterps, blocks: Path, tmp_path: Path
 ) -> None:

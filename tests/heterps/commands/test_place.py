@@ -61,6 +61,7 @@ def test_a_plan_that_is_not_proven_says_how_far_it_can_be_from_the_bound(
     assert bound["closed_form_gap"] > 0
 
 
+@pytest.mark.slow
 def test_the_plan_file_can_be_simulated_to_the_same_step_time(
     heterps: Heterps, blocks: Path, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ TINY = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "steps", "passes", "words"),
     [

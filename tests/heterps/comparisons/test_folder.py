@@ -84,6 +84,7 @@ def test_shipped_names_stay_and_nothing_lies_beside_the_plans(
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_earlier_comparison_is_replaced_and_other_files_are_left_alone(
     comparison: Comparison, tmp_path: Path, heterps: Heterps
 ) -> None:

@@ -234,6 +234,7 @@ def test_a_search_that_fails_is_told_and_the_run_goes_on(problem: Problem) -> No
     assert messages[-1] == "step 10: the search for plans failed: ValueError: broken"
 
 
+@pytest.mark.slow
 def test_plans_are_only_for_devices_that_are_alive(problem: Problem) -> None:
     left = without_devices(problem, ["slow-1"])
     plan, shrunk = place(problem).plan, place(left).plan

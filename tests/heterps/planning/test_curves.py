@@ -79,6 +79,7 @@ def test_finds_with_options_are_costed_with_them() -> None:
     assert last.cost <= plan_cost(result)
 
 
+@pytest.mark.slow
 def test_what_unlike_views_find_is_costed_alike() -> None:
     problem = load_problem("gpt2", "a100-v100-t4")
     assert len(problem.views) > 1

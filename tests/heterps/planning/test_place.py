@@ -121,6 +121,7 @@ def test_sizes_of_micro_batches_share_a_budget_of_evaluations(planner: str) -> N
         assert found.evaluations <= 400
 
 
+@pytest.mark.slow
 def test_with_few_evaluations_auto_begins_with_the_size_that_simple_placements_promise() -> None:
     problem = load_problem("llama-7b", "a100-v100-t4", global_batch_size=32)
     found = place(problem, "auto", budget=Budget(evaluations=1000))

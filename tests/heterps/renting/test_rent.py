@@ -43,6 +43,7 @@ def test_some_chain_is_each_type_alone_and_some_is_all_devices(problem: Problem)
         assert frozenset(own) in ends
 
 
+@pytest.mark.slow
 def test_a_plan_keeps_its_budget_and_a_larger_one_is_never_slower(problem: Problem) -> None:
     last = float("inf")
     for limit in (1.0, 3.0, 6.0, 12.0, 40.0):

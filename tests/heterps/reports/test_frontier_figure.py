@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
+
 from heterps import frontier, load_problem
 from heterps.reports.planner_figures import frontier_figure
 
 
+@pytest.mark.slow
 def test_every_plan_is_named_and_no_names_overlap() -> None:
     found = frontier(load_problem("gpt2", "a100-v100-t4"))
     figure = frontier_figure(found)

@@ -123,6 +123,7 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
     assert expected in outcome.err
 
 
+@pytest.mark.slow
 def test_a_plan_for_devices_that_are_not_here_is_refused_with_what_it_takes(
     heterps: Heterps, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def survives(answers: list[Answer], name: str | None = None) -> None:
         assert all(len(line) < 2500 for line in found.text.splitlines())
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.sampled_from(SECTIONS), CONTENT, max_size=8))
 def test_sections_of_garbage_are_a_cluster_or_an_error(changed: dict[str, str]) -> None:

@@ -134,6 +134,7 @@ def _rank_strategy() -> st.SearchStrategy[list[str]]:
     return st.lists(st.sampled_from(("computing", "prepared", "updated")), min_size=2, max_size=5)
 
 
+@pytest.mark.slow
 @given(states=_rank_strategy(), lost=st.sets(st.integers(0, 4)))
 @settings(max_examples=200, deadline=None)
 def test_all_survivors_end_with_the_same_number_of_updates(

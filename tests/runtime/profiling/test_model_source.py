@@ -97,6 +97,7 @@ def test_a_factory_becomes_a_profile_with_a_target_from_its_output() -> None:
     assert [entry.name for entry in given.inputs] == ["x"]
 
 
+@pytest.mark.slow
 def test_a_config_file_and_its_folder_are_the_same_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(
         json.dumps({**CONFIGS["llama"], "torch_dtype": "float16"})

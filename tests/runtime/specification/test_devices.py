@@ -153,6 +153,7 @@ def test_a_chain_has_a_channel_for_each_neighbour_and_direction_in_the_order_of_
     ]
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["gpipe", "1f1b", "zero-bubble"]), st.permutations(range(4)))
 def test_channels_of_shared_stages_know_every_message(schedule: str, order: Sequence[int]) -> None:
     problem = problem_of("sequential", schedule=schedule)

@@ -14,6 +14,7 @@ from tests.runtime.tensor_parallel.split_cases import Case, case_of
 _DOCUMENT = TypeAdapter(dict[str, ParameterSplit])
 
 
+@pytest.mark.slow
 def test_a_plan_is_small_and_can_be_sent() -> None:
     case = case_of("gpt2")
     plan = case.found.parameters
@@ -42,6 +43,7 @@ def test_the_one_key_and_value_of_all_queries_are_made_by_every_rank() -> None:
     assert sorted(split.backward_sums) == [head, head, state, state]
 
 
+@pytest.mark.slow
 def test_a_model_that_always_repeats_keys_for_as_many_queries_keeps_these_together() -> None:
     case = case_of("own attention")
     profile, found = case.profile, case.found

@@ -39,6 +39,7 @@ def test_the_largest_cost_counts_and_not_their_sum() -> None:
     assert row_of.tolist() == [1, 0]
 
 
+@pytest.mark.slow
 @given(SEEDS, st.integers(1, 6))
 def test_no_order_of_groups_is_shorter(seed: int, size: int) -> None:
     hop_s = random_traffic(seed, size).activation_s
@@ -50,6 +51,7 @@ def test_no_order_of_groups_is_shorter(seed: int, size: int) -> None:
     assert path_length(hop_s, order) == pytest.approx(shortest)
 
 
+@pytest.mark.slow
 @given(SEEDS, st.integers(2, 9))
 def test_a_tour_mended_by_reversals_lies_between_the_tree_the_best_and_where_it_began(
     seed: int, size: int

@@ -21,6 +21,7 @@ SEEDS = st.integers(0, 10_000)
 QUICK = Effort(population=12, trials=30)
 
 
+@pytest.mark.slow
 @given(SEEDS, st.sampled_from([(6, 1), (6, 2), (6, 3), (6, 6), (8, 2), (8, 4)]))
 @settings(max_examples=25)
 def test_the_groups_are_the_best_of_all(seed: int, shape: tuple[int, int]) -> None:

@@ -37,6 +37,7 @@ def sites_of(problem: Problem, names: list[str]) -> set[str]:
     return {problem.device_named[name].region for name in names}
 
 
+@pytest.mark.slow
 def test_a_slow_link_lies_between_two_stages_and_never_inside_one() -> None:
     problem = two_sites(
         equal_problem(num_nodes=4, devices_of_a_node=2, num_parameters=50_000_000),

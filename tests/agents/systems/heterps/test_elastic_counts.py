@@ -33,6 +33,7 @@ def small_chain(seed: int) -> ElasticChain:
     return random_chain(seed, layers, classes, 3 if layers < 4 else 2)
 
 
+@pytest.mark.slow
 @given(SEEDS, st.floats(0.05, 8), st.booleans())
 @settings(max_examples=30, deadline=None)
 def test_no_plan_that_keeps_the_period_has_a_lower_price(

@@ -12,6 +12,7 @@ from heterps_agents.systems.hexiscale.partition import partition, partition_cost
 from tests.agents.systems.hexiscale.small_graphs import SmallGraph, all_partitions, random_graph
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.3, 3.0])
 @pytest.mark.parametrize("num_parts", [2, 3])
 def test_small_graphs_get_the_best_partition_there_is(num_parts: int, weight: float) -> None:

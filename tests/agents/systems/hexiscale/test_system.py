@@ -62,6 +62,7 @@ def test_groups_are_as_wide_as_a_strategy_allows_and_pipelines_differ_in_them() 
         assert len({problem.device_named[name].node for name in stage.devices}) == 1
 
 
+@pytest.mark.slow
 def test_equal_devices_with_free_links_take_what_the_formula_says() -> None:
     """Four devices, no gradients to sum: four pipelines of one, four micro-batches each."""
     problem = equal_problem(num_nodes=1, devices_of_a_node=4, num_parameters=1)

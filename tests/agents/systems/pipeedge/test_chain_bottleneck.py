@@ -51,6 +51,7 @@ def brute_force(chain: Chain) -> float:
     return best
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 5), st.sampled_from([(1,), (2, 1), (1, 1, 1), (2, 2)]))
 def test_no_split_beats_the_answer(seed: int, num_layers: int, counts: tuple[int, ...]) -> None:

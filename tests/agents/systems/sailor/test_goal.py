@@ -37,6 +37,7 @@ def used(plan: SailorPlan) -> Counter[str]:
     return Counter(group.gpu for group in groups for _ in range(group.tensor_parallel))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -96,6 +97,7 @@ def test_the_cheapest_plan_is_never_dearer_than_the_quickest(seed: int) -> None:
     assert as_quick.cost.iteration_s <= most_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_a_tighter_budget_is_kept_and_never_quicker(seed: int) -> None:
     """Sailor's property (ii), down to the budget that buys nothing."""
@@ -126,6 +128,7 @@ def test_a_higher_floor_is_kept_and_never_cheaper(seed: int) -> None:
     assert all(later >= sooner * (1 - 2e-6) for sooner, later in itertools.pairwise(usd))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["candidates.MAX_STATES", "search.MOST_TRIED"])
 @pytest.mark.parametrize("minimises", ["seconds", "usd"])
 def test_what_is_too_much_to_look_at_is_in_the_bound(

@@ -64,6 +64,7 @@ def test_limits_on_sizes_degrees_and_replicas_are_kept() -> None:
     assert {len(stage.groups) for stage in answer.plan.stages} == {1}
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 4))
 def test_renaming_identical_gpus_changes_nothing(seed: int, num_layers: int) -> None:

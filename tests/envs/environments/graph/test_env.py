@@ -31,6 +31,7 @@ def random_actions(masks: NDArray[np.bool_], rng: np.random.Generator) -> NDArra
     return np.asarray(np.where(masks, rng.random(masks.shape), -1.0).argmax(axis=-1))
 
 
+@pytest.mark.slow
 def test_passes_the_checkers_of_gymnasium_and_sb3() -> None:
     registration.register()
     env = gym.make("heterps_envs.registration:heterps/GraphPlacement-v0")
@@ -40,6 +41,7 @@ def test_passes_the_checkers_of_gymnasium_and_sb3() -> None:
         check_env_of_sb3(env.unwrapped)
 
 
+@pytest.mark.slow
 def test_observations_stay_small_over_a_hundred_thousand_random_steps() -> None:
     mixed = [
         *generate_graphs(150, seed=11),

@@ -93,6 +93,7 @@ def test_without_a_limit_it_is_stage_placement_with_zeros_behind(tables: list[Co
     np.testing.assert_array_equal(np.concatenate(same), expected)
 
 
+@pytest.mark.slow
 def test_observations_stay_small() -> None:
     pool = PricedPool.from_tables(generate(200, seed=11, classes=(2, 8), count_range=(1, 16)))
     env = StagePlacementVecEnv(pool, num_envs=300, seed=1, with_prices=True)
