@@ -10,8 +10,8 @@ import pytest
 from heterps_runtime.process import template_pool
 from heterps_runtime.process.template import Template
 
-# Tests of templates themselves; others say so.
-_OWN = ("keeping_templates", "Template", "OWN_TEMPLATES")
+# What tests of templates themselves import.
+_OWN = ("keeping_templates", "Template")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,7 +23,7 @@ def templates_wait() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def own_templates(request: pytest.FixtureRequest, templates_wait: None) -> Iterator[None]:
-    """Tests of templates, and those that do something to them, get theirs alone."""
+    """Tests of templates get theirs alone."""
     module = request.module
     assert isinstance(module, ModuleType)
     with pytest.MonkeyPatch.context() as patch:
