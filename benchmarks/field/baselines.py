@@ -91,7 +91,6 @@ def planner_or_baseline(name: str, seed: int = 0) -> Planner:
 
 def _quickest(problem: Problem, strategies: Sequence[EvenStrategy]) -> list[EvenStrategy]:
     """Those that fit by the closed form, the quickest by it first; the nearest where none does."""
-    costs = UniformCosts(problem)
-    quick = [(strategy, costs.quick(strategy)) for strategy in strategies]
+    quick = list(zip(strategies, UniformCosts(problem).quick(strategies), strict=True))
     quick.sort(key=lambda entry: (max(0.0, entry[1].lacks_bytes), entry[1].step_time_s))
     return [strategy for strategy, _ in quick[:MOST_SIMULATED]]

@@ -2,7 +2,7 @@
 
     python benchmarks/planners/place.py
     python benchmarks/planners/place.py --quick --json place.json
-    python benchmarks/planners/place.py --only large      512 devices of six types, four models
+    python benchmarks/planners/place.py --only large      512 devices of six types, six models
 
 Each case starts a new process. The bare interpreter and the import of numba alone run in between,
 so that a slow moment of the machine falls on all of them.
@@ -27,9 +27,9 @@ CASES = (("llama-7b", "a100-v100-t4"), ("llama-7b", "eight-types"), ("resnet-152
 HEAVY = ("torch", "stable_baselines3", "sb3_contrib", "gymnasium", "matplotlib")
 # Nodes of eight devices, 512 in all.
 LARGE = {"H100-80G": 8, "A100-80G": 8, "A100-40G": 12, "V100-32G": 12, "L4": 12, "T4": 12}
-LARGE_MODELS = ("llama-7b", "llama-70b", "bert-large", "resnet-152")
-# Limits of planning, in seconds; none: the planner ends when it has looked at all it looks at.
-LIMITS: tuple[tuple[str, ...], ...] = (("--seconds", "1"), ("--seconds", "5"), ())
+LARGE_MODELS = ("gpt2", "resnet-50", "bert-large", "llama-7b", "vit-large", "llama-70b")
+# What is asked of planning: nothing, more time, or that it ends when nothing is left to look at.
+LIMITS: tuple[tuple[str, ...], ...] = ((), ("--seconds", "5"), ("--effort", "normal"))
 
 
 def main() -> None:
@@ -72,7 +72,7 @@ def _large(options: Namespace) -> None:
             steps[name] = json.loads(done.stdout)["estimate"]["step_time_s"]
 
         processes = {
-            f"{model} {' '.join(limit) or '(no limit)'}": (model, limit)
+            f"{model} {' '.join(limit)}".strip(): (model, limit)
             for model in models
             for limit in LIMITS
         }

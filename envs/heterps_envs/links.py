@@ -33,6 +33,7 @@ class Links:
         self._by_ends: dict[tuple[str, str, bool], Link] = {}
         self._groups: dict[NodesApart, Groups] = {}
         self._of_classes: dict[tuple[NodesApart, bool], tuple[Floats, Floats]] = {}
+        self._rings: dict[tuple[NodesApart, bool], RingLinks] = {}
 
     def groups(self, apart: NodesApart) -> Groups:
         """The devices that are equal (`heterps_envs.device_classes.device_groups`)."""
@@ -55,6 +56,16 @@ class Links:
             self._of_classes[key] = class_links(self, classes, is_fastest=is_fastest)
         latency_s, inverse_bandwidth = self._of_classes[key]
         return latency_s.copy(), inverse_bandwidth.copy()
+
+    def rings(
+        self, classes: Sequence[DeviceClass], apart: NodesApart, *, is_fastest: bool
+    ) -> RingLinks:
+        """Copies of the arrays of `class_rings`; arguments as of `of_classes`."""
+        key = apart, is_fastest
+        if key not in self._rings:
+            of_classes = self.of_classes(classes, apart, is_fastest=is_fastest)
+            self._rings[key] = class_rings(self, classes, *of_classes)
+        return RingLinks._make(array.copy() for array in self._rings[key])
 
     def between(self, a: Device, b: Device) -> Link:
         """The link from one device to another."""

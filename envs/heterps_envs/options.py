@@ -217,7 +217,8 @@ def option_tables(problem: Problem, options: tuple[StageOption, ...]) -> CostTab
 
 
 def _option_tables(problem: Problem, options: tuple[StageOption, ...]) -> CostTables:
-    columns = [_column(problem, option) for option in options]
+    blocks = {key: _block(problem, *key) for key in {(o[1:]) for o in options}}
+    columns = [_column(blocks[option[1:]], option.device_class) for option in options]
     plain, kinds = problem.tables, [option.device_class for option in options]
     degrees = np.array([option.degree for option in options])
     # Copies of a message follow each other on a sender's link: there, and back; on average.
@@ -250,8 +251,11 @@ def _option_tables(problem: Problem, options: tuple[StageOption, ...]) -> CostTa
     )
 
 
-class _Column(NamedTuple):
-    """(L,) each, of one device of a group; `memory_bytes` is a number."""
+class _Block(NamedTuple):
+    """Of one device of a group, for all classes: (L, T), or (L,) where they are alike.
+
+    `memory_bytes` is (T,).
+    """
 
     forward_s: Floats
     backward_s: Floats
@@ -260,34 +264,43 @@ class _Column(NamedTuple):
     sharded_bytes: Floats
     gradient_bytes: Floats
     activation_bytes: Floats
-    memory_bytes: float
+    memory_bytes: Floats
 
 
-def _column(problem: Problem, option: StageOption) -> _Column:
-    own, kind, job = problem.at_degree(option.degree), option.device_class, problem.job
+def _column(block: _Block, kind: int) -> _Block:
+    """That of one class: (L,) each, and a number."""
+    *rest, memory_bytes = block
+    columns = [array if array.ndim == 1 else array[:, kind] for array in rest]
+    return _Block._make([*columns, memory_bytes[kind]])
+
+
+def _block(problem: Problem, degree: int, action: Memory, shards_state: bool) -> _Block:
+    own, job = problem.at_degree(degree), problem.job
     times, memory = own.layer_times, own.layer_memory
-    forward_s, backward_s = times.forward_s[:, kind], times.backward_s[:, kind]
-    rule, besides_bytes = _rule(problem, option.degree, option.memory), 0.0
-    if option.memory == "recompute":
-        backward_s, besides_bytes = backward_s + forward_s, _most_again(memory, kind)
-    if option.memory == "offload":
-        forward_s = forward_s + own.offload.forward_s[:, kind]
-        backward_s = backward_s + own.offload.backward_s[:, kind]
+    forward_s, backward_s = times.forward_s, times.backward_s
+    rule, besides_bytes = _rule(problem, degree, action), np.zeros(len(own.classes))
+    if action == "recompute":
+        # Most that one layer holds while it is computed again for its backward pass.
+        at_cuts = memory.saved_in_bytes + memory.saved_out_bytes
+        besides_bytes = (memory.own_bytes + at_cuts[:, None]).max(axis=0)
+        backward_s = backward_s + forward_s
+    if action == "offload":
         # The layer that is computed, and one that is on its way.
-        besides_bytes = float(own.offload.passing_bytes[:, kind].max())
-    shared = own.parameters * (job.optimizer_bytes_per_parameter if option.shards_state else 0.0)
-    state = own.state_bytes(rule) - shared
-    usable = own.usable_bytes(own.classes[kind].devices[0].name)
-    return _Column(
+        besides_bytes = own.offload.passing_bytes.max(axis=0)
+        forward_s = forward_s + own.offload.forward_s
+        backward_s = backward_s + own.offload.backward_s
+    shared = own.parameters * (job.optimizer_bytes_per_parameter if shards_state else 0.0)
+    usable = np.array([own.usable_bytes(entry.devices[0].name) for entry in own.classes], float)
+    return _Block(
         forward_s=forward_s,
         backward_s=backward_s,
-        optimizer_s=times.optimizer_s[:, kind],
-        state_bytes=np.maximum(state, 0.0),
+        optimizer_s=times.optimizer_s,
+        state_bytes=np.maximum(own.state_bytes(rule) - shared, 0.0),
         sharded_bytes=shared,
         gradient_bytes=own.gradient_bytes,
         activation_bytes=rule.activation_bytes,
         # Below 0 where the rest alone is too much: then not even a layer without bytes fits.
-        memory_bytes=float(usable - rule.reserve_bytes[kind] - besides_bytes),
+        memory_bytes=usable - rule.reserve_bytes - besides_bytes,
     )
 
 
@@ -310,12 +323,6 @@ def _kept(memory: LayerMemory, action: Memory) -> LayerMemory:
     if action == "keep":
         return memory
     return memory.computed_again() if action == "recompute" else memory.offloaded()
-
-
-def _most_again(memory: LayerMemory, kind: int) -> float:
-    """Most that one layer holds while it is computed again for its backward pass."""
-    once = memory.own_bytes[:, kind] + memory.saved_in_bytes + memory.saved_out_bytes
-    return float(once.max())
 
 
 def _rings(plain: CostTables, kinds: list[int], degrees: np.ndarray) -> RingLinks | None:

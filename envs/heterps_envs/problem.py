@@ -41,7 +41,7 @@ from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.sample_split import layers_by_batch
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times
 from heterps_envs.layer_costs.tensor_parallel import Splits, SplitUnits
-from heterps_envs.links import Links, class_rings, links_inside_nodes, measured_all_reduces
+from heterps_envs.links import Links, links_inside_nodes, measured_all_reduces
 
 # One device for each stage, which keeps all.
 PLAIN = Strategy()
@@ -494,7 +494,9 @@ class Problem:
         memory = np.array([self.usable_bytes(entry.devices[0].name) for entry in self.classes])
         rings = None
         if self.has_equal_nodes and self.nodes_apart != "all":
-            rings = class_rings(self.links, self.classes, latency, inverse_bandwidth)
+            rings = self.links.rings(
+                self.classes, self.nodes_apart, is_fastest=self.has_fastest_links
+            )
         return CostTables(
             num_micro_batches=job.num_micro_batches,
             is_gpipe=job.schedule == "gpipe",

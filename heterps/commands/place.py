@@ -25,6 +25,10 @@ from heterps_configs.errors import HeterpsError
 from heterps_configs.outputs import DOCUMENT_SUFFIXES, Files, try_outputs
 from heterps_envs.problem import Problem
 
+# With so many devices the search of a planner that uses all of its time ends after so many seconds
+# of a processor, where nobody asks for another end.
+MANY_DEVICES, MANY_DEVICES_S = 128, 2.0
+
 
 def plan_files(output: Path | None, model: str) -> Files:
     """What `save_plan` will write, for `try_outputs`."""
@@ -68,6 +72,23 @@ def with_policy(policy: str, planner: str | None = None, seed: int = 0) -> Polic
     return chosen
 
 
+def own_limit_s(problem: Problem, planner: Planner | System) -> float | None:
+    """Processor seconds after which a search ends that nobody has limited; None: it has no end.
+
+    Args:
+        problem: What is asked.
+        planner: One that does not use all of its time ends by itself.
+    """
+    number = len(problem.cluster.devices)
+    if number < MANY_DEVICES or not getattr(planner, "is_patient", False):
+        return None
+    remarks.print(
+        f"{number} devices: the search ends after {MANY_DEVICES_S:g} s of a processor; "
+        "--seconds N lets it go on for so long, --effort normal to its own end"
+    )
+    return MANY_DEVICES_S
+
+
 def run_place(
     model: str,
     cluster: str,
@@ -101,6 +122,8 @@ def run_place(
     if is_strategy_asked and is_left_open(problem.strategy) and not chooses_options(chosen):
         warn_of_own_way(chosen)
     say_when_compiling()
+    if not any((evaluations, seconds, cpu_seconds, effort)):
+        cpu_seconds = own_limit_s(problem, chosen)
     budget = Budget(evaluations, seconds, cpu_seconds)
     result = _placed(problem, chosen, offer, budget, effort)
     known = as_groups_run_it(problem, result.plan, is_traced=is_traced(model))

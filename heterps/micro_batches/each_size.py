@@ -43,7 +43,8 @@ def place_each_size(
         InfeasibleError: None has a plan; the reason is that of the first.
     """
     answers: dict[int, PlaceResult] = {}
-    promises = outlooks(asked, planner, budget)
+    least = min(map(cost_of, filter(runs, (quick or {}).values())), default=math.inf)
+    promises = outlooks(asked, planner, budget, least)
     reasons: list[InfeasibleError] = []
     tried: list[TriedSize] = []
     for number, index in enumerate(sorted(range(len(asked)), key=promises.__getitem__)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from heterps.micro_batches.place_result import PlaceResult
@@ -21,6 +21,9 @@ from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_envs.step_bounds.executable import executable_bound
+
+# A plan, or a better one for the same problem.
+Improve = Callable[[Problem, Plan, Budget], Plan]
 
 
 def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) -> PlaceResult:
@@ -63,15 +66,20 @@ def finished_result(
     return None
 
 
-def improve_one_size(result: PlaceResult, planner: PatientPlanner, budget: Budget) -> PlaceResult:
+def improve_one_size(
+    result: PlaceResult, planner: PatientPlanner, improve: Improve, budget: Budget
+) -> PlaceResult:
     """The result of planning, or a better one.
 
     Args:
-        result: What the planner found when it was hurried.
-        planner: The same.
+        result: What is known.
+        planner: Who found it.
+        improve: What the planner does with its plan.
         budget: What it may spend more.
     """
-    plan = planner.improved(result.problem, result.plan, budget)
+    plan = improve(result.problem, result.plan, budget)
+    if plan is result.plan:
+        return result
     try:
         return _finished(result.problem, planner, plan, budget)
     except InfeasibleError:  # finished, it takes more memory than there is

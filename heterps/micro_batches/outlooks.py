@@ -13,8 +13,7 @@ from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Job
-from heterps_envs.closed_form.bounds import lower_bound
-from heterps_envs.options import option_tables, options_of
+from heterps_envs.closed_form.bounds import placements_bound_s
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
 
@@ -49,7 +48,12 @@ class Outlook(NamedTuple):
         return IS_HOPELESS if is_hopeless(self.promised, known) else ""
 
 
-def outlooks(asked: Sequence[Problem], planner: Planner | System, budget: Budget) -> list[Outlook]:
+def outlooks(
+    asked: Sequence[Problem],
+    planner: Planner | System,
+    budget: Budget,
+    known: float = math.inf,
+) -> list[Outlook]:
     """What each size promises, by simple placements.
 
     These count as evaluations. Where such are limited, a planner that looks at simple placements
@@ -59,13 +63,14 @@ def outlooks(asked: Sequence[Problem], planner: Planner | System, budget: Budget
         asked: The problem with each size.
         planner: Who is asked.
         budget: What it may spend.
+        known: What a plan costs that is there; nobody looks at sizes without better ones.
     """
     bounds = [bound_of(each) for each in asked]
     costs: dict[int, float] = {}
     looks = budget.evaluations is None or isinstance(planner, PatientPlanner)
     own = budget.share(LOOKED_PART)
     for index in sorted(range(len(asked)), key=bounds.__getitem__):
-        if math.isinf(bounds[index]):
+        if math.isinf(bounds[index]) or bounds[index] >= known:
             continue
         if looks and not (own.evaluations is not None and own.is_exhausted):
             costs[index] = _promised(asked[index], own)
@@ -88,8 +93,7 @@ def bound_of(problem: Problem) -> float:
     """A bound of every plan's step time; 0 where the price counts."""
     if problem.job.objective == "price":
         return 0.0
-    view = problem.views[-1]
-    return lower_bound(option_tables(view, options_of(view, problem.strategy)))
+    return placements_bound_s(problem)
 
 
 def runs(result: PlaceResult) -> bool:

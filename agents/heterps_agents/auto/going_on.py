@@ -73,6 +73,14 @@ class GoingOn:
         best = best.changed(planner=self.name, seed=self.seed, predicted_step_time_s=step_time_s)
         return best.changed(bound=bound_after(problem, plan, best))
 
+    def near(self, problem: Problem, best: Plan, budget: Budget, number: int = 0) -> Plan:
+        """The plan, or the best of short annealings from it; with other seeds in each round."""
+        if problem.job.objective == "price" or budget.is_exhausted:
+            return best
+        with part_of(budget, SEARCH_PART) as own:
+            seeds = (2 * number, 2 * number + 1)
+            return best_near(problem, best, own, seeds=seeds)[0]
+
     def _composed(self, problem: Problem, best: Plan, budget: Budget) -> Plan:
         """The plan, or a better one that is composed of islands."""
         if self._chains_only or budget.is_exhausted or not is_composed(problem):
@@ -83,7 +91,7 @@ class GoingOn:
 
     def _round(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The plan, or a better one, by each way in turn."""
-        best = self._near(problem, best, budget, number)
+        best = self.near(problem, best, budget, number)
         best = self._walked(problem, best, budget, number)
         before: Plan | None = None
         while before is not best:
@@ -114,14 +122,6 @@ class GoingOn:
             known = best.changed(predicted_step_time_s=step_time_s)
             found = candidates(problem, own, known, self.seed, trial)
         return _better(problem, best, found[0]) if found else best
-
-    def _near(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
-        """The best of short annealings from it."""
-        if problem.job.objective == "price" or budget.is_exhausted:
-            return best
-        with part_of(budget, SEARCH_PART) as own:
-            seeds = (2 * number, 2 * number + 1)
-            return best_near(problem, best, own, seeds=seeds)[0]
 
     def _walked(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The best on a walk over its stages, and on one over its lanes."""

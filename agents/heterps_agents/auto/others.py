@@ -21,7 +21,7 @@ from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.views import fastest
-from heterps_agents.search.uniform import best_uniform
+from heterps_agents.search.uniform import best_uniform, best_uniform_of_each
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.options import keeps_to
@@ -87,6 +87,31 @@ def quick_plan(problem: Problem, budget: Budget, seed: int, way: str) -> Plan | 
             found = planner_named(way, seed).plan(problem, budget)
     found = None if found is None else better(problem, None, found)
     return finished(problem, found, budget) if found is not None and is_few else found
+
+
+def quick_plans(
+    problems: Sequence[Problem], budget: Budget, seed: int, way: str
+) -> dict[int, Plan] | None:
+    """The best plans of a way for problems that differ in the size of micro-batches alone.
+
+    Args:
+        problems: What was asked.
+        budget: Its end ends this; plans that cost as much as it knows need not be found.
+        seed: Of those that draw random numbers.
+        way: One of `quick_ways`.
+
+    Returns:
+        Plans by the indices of their problems, at least the best of all; None where the way looks
+        at one problem at a time. Of few devices many plans may be best once they are finished.
+    """
+    if way != EVEN or len(problems[0].cluster.devices) <= FEW_DEVICES:
+        return None
+    found = best_uniform_of_each(problems, budget, seed, below=budget.known_cost)
+    plans = {
+        index: better(problems[index], None, even.plan)
+        for index, even in {each.number: each.plan for each in found}.items()
+    }
+    return {index: plan for index, plan in plans.items() if plan is not None}
 
 
 def slower_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from heterps_agents.asymmetric.candidates import NEAR as NEAR_LANES
 from heterps_agents.asymmetric.candidates import candidates
 from heterps_agents.auto.bounds import bound_after
@@ -15,6 +17,7 @@ from heterps_agents.auto.others import (
     part_of,
     plan_of_finds,
     quick_plan,
+    quick_plans,
     quick_ways,
 )
 from heterps_agents.auto.walks import walked
@@ -133,6 +136,23 @@ class AutoPlanner:
             way: One of `quick_ways`.
         """
         return quick_plan(problem, budget, self.seed, way)
+
+    def quick_plans(
+        self, problems: Sequence[Problem], budget: Budget, way: str
+    ) -> dict[int, Plan] | None:
+        """The same of several problems at once; None where the way looks at one at a time."""
+        return quick_plans(problems, budget, self.seed, way)
+
+    def nearby(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
+        """A plan, or a better one near it that is found in a tenth of a second.
+
+        Args:
+            problem: What was asked.
+            plan: One that fits.
+            budget: With a limit in time.
+        """
+        ways = GoingOn(self.name, self.seed, self.effort, chains_only=self.chains_only)
+        return ways.near(problem, plan, budget)
 
     def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
         """A plan, or a better one that is found with all the time of a budget.

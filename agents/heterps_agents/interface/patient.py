@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from heterps_agents.interface.planner import Budget, Planner
@@ -10,7 +11,7 @@ from heterps_envs.problem import Problem
 
 # Of a limit in time, for what is found in tenths of a second; of what is left of that, for each way
 # to find it; of what is left then, for first plans. The rest is for better ones.
-QUICK_PART, WAY_PART, FIRST_PART = 1 / 6, 1 / 2, 4 / 5
+QUICK_PART, WAY_PART, FIRST_PART = 1 / 4, 1 / 2, 3 / 4
 
 
 @runtime_checkable
@@ -33,6 +34,16 @@ class PatientPlanner(Planner, Protocol):
 
     def quick_plan(self, problem: Problem, budget: Budget, way: str) -> Plan | None:
         """What one of them answers; None where it has no plan that may be used."""
+        ...
+
+    def quick_plans(
+        self, problems: Sequence[Problem], budget: Budget, way: str
+    ) -> dict[int, Plan] | None:
+        """The same of several problems at once; None where the way looks at one at a time."""
+        ...
+
+    def nearby(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
+        """A plan, or a better one near it that is found in a tenth of a second."""
         ...
 
     def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:

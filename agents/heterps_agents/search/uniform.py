@@ -8,7 +8,7 @@ recomputation of everything or nothing, optimizer state whole or sharded, all th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -17,8 +17,10 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.search.uniform_costs import Quick, UniformCosts
 from heterps_agents.search.uniform_shapes import EvenStrategy, even_strategies, plan_of_strategy
+from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
+from heterps_envs.closed_form.bounds import placements_bound_s
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate, is_feasible, simulated_step_time_s
@@ -27,6 +29,11 @@ NAME = "uniform-3d"
 # So many plans that fit, or are no better than the best, are simulated, the best by the closed form
 # first, and so many in all.
 MOST_FITTING, MOST_SIMULATED = 64, 256
+# Where time is limited, after so many in a row that were no better the best one stands.
+MOST_HURRIED = 24
+# Problems are left out whose bound is so many times what the best of others costs by the closed
+# form, which is 15 % off now and then.
+NO_PROMISE = 1.3
 
 
 class UniformPlan(NamedTuple):
@@ -41,6 +48,18 @@ class UniformPlan(NamedTuple):
     plan: Plan
     cost: float
     strategy: EvenStrategy
+
+
+class Found(NamedTuple):
+    """The best even plan of several problems, up to now.
+
+    Attributes:
+        number: Of the problem.
+        plan: For it.
+    """
+
+    number: int
+    plan: UniformPlan
 
 
 @register(NAME)
@@ -112,44 +131,115 @@ def best_uniform(
     Returns:
         None where no even plan fits, keeps the floor and costs less than `below`.
     """
-    best: UniformPlan | None = None
+    found = best_uniform_of_each([problem], budget, seed, below)
+    return found[-1].plan if found else None
+
+
+def best_uniform_of_each(
+    problems: Sequence[Problem], budget: Budget, seed: int = 0, below: float = math.inf
+) -> list[Found]:
+    """Even plans for one of several problems that are told apart by what they cost.
+
+    Those that promise most are simulated first, whatever problem they are for.
+
+    Args:
+        problems: A job with several sizes of micro-batches.
+        budget: One evaluation is one simulated plan; the first is simulated in any case.
+        seed: That plans carry.
+        below: Plans that cost as much are not wanted.
+
+    Returns:
+        Each that was better than all before it, the best one last.
+    """
+    found: list[Found] = []
     num_fitting, num_simulated, least = 0, 0, below
-    for strategy, quick in _by_closed_form(problem, below, budget):
-        if quick.least_s * _weight(problem, quick) >= least:
+    is_hurried = budget.has_time_limit
+    most_fitting = MOST_HURRIED if is_hurried else MOST_FITTING
+    for entry in _by_closed_form(problems, below, budget):
+        if entry.least_cost >= least:
             continue
-        plan = plan_of_strategy(problem, strategy, NAME, seed)
+        problem = problems[entry.number]
+        plan = plan_of_strategy(problem, entry.strategy, NAME, seed)
+        if entry.is_late:
+            plan = plan.changed(overlaps_reduce=False)
         step_time_s = simulated_step_time_s(problem, plan)
         budget.spend()
         plan = plan.changed(predicted_step_time_s=step_time_s)
-        cost = step_time_s * _weight(problem, quick)
+        cost = step_time_s * entry.weight
         # One that is no better need not fit: its memory is not looked at.
         if cost >= least:
             num_fitting += 1
         elif is_feasible(problem, plan):
-            num_fitting += 1
-            best, least = UniformPlan(plan, cost, strategy), cost
+            num_fitting, least = 1 if is_hurried else num_fitting + 1, cost
+            found.append(Found(entry.number, UniformPlan(plan, cost, entry.strategy)))
             budget.found(cost, partial(Plan.changed, plan), view=NAME)
         num_simulated += 1
-        if num_fitting >= MOST_FITTING or num_simulated >= MOST_SIMULATED or budget.is_exhausted:
+        if num_fitting >= most_fitting or num_simulated >= MOST_SIMULATED or budget.is_exhausted:
             break
-    return best
+    return found
 
 
-def _by_closed_form(
-    problem: Problem, below: float, budget: Budget
-) -> list[tuple[EvenStrategy, Quick]]:
-    """Strategies that may fit and cost less than `below`, the best by the closed form first.
+class _Entry(NamedTuple):
+    """A strategy for one of some problems.
 
-    Where the time ends, of those with the least bounds, as soon as one of them may fit.
+    Attributes:
+        cost: By the closed form; entries are sorted by it.
+        number: Of the problem.
+        strategy: One that may fit.
+        is_late: Gradient sums come after backward passes.
+        least_cost: It costs no less.
+        weight: What seconds count as.
     """
-    costs, quick = UniformCosts(problem), list[tuple[EvenStrategy, Quick]]()
-    bounded = ((costs.least_cost(strategy), strategy) for strategy in even_strategies(problem))
-    for least, strategy in sorted(bounded, key=lambda entry: entry[0]):
-        if least >= below or (budget.is_exhausted and any(q.lacks_bytes <= 0 for _, q in quick)):
+
+    cost: float
+    number: int
+    strategy: EvenStrategy
+    is_late: bool
+    least_cost: float
+    weight: float
+
+
+def _by_closed_form(problems: Sequence[Problem], below: float, budget: Budget) -> list[_Entry]:
+    """What may fit and cost less than `below`, the best by the closed form first.
+
+    Problems come first whose bound is least. As soon as there is an entry, the end of the time ends
+    this, and so does a bound far above what an entry costs.
+    """
+    entries: list[_Entry] = []
+    for number, bound in _by_bound(problems):
+        problem = problems[number]
+        least = min((entry.cost for entry in entries), default=math.inf)
+        if entries and (budget.is_exhausted or bound > NO_PROMISE * least):
             break
-        quick.append((strategy, costs.quick(strategy)))
-    fitting = [entry for entry in quick if entry[1].lacks_bytes <= 0]
-    return sorted(fitting, key=lambda entry: entry[1].step_time_s * _weight(problem, entry[1]))
+        strategies = list(even_strategies(problem))
+        costs = UniformCosts(problem).quick(strategies)
+        for strategy, quick in zip(strategies, costs, strict=True):
+            weight = _weight(problem, quick)
+            least = quick.least_s * weight
+            if quick.lacks_bytes <= 0 and least < below:
+                entries += [
+                    _Entry(step_s * weight, number, strategy, is_late, least, weight)
+                    for is_late, step_s in _sums(problem.job, strategy, quick)
+                ]
+    return sorted(entries)
+
+
+def _by_bound(problems: Sequence[Problem]) -> list[tuple[int, float]]:
+    """Numbers of problems and what no plan for them costs less than; 0 where that is not known."""
+    if len(problems) == 1 or problems[0].job.objective == "price":
+        return [(number, 0.0) for number in range(len(problems))]
+    bounds = enumerate(map(placements_bound_s, problems))
+    return sorted(bounds, key=lambda each: each[1])
+
+
+def _sums(job: Job, strategy: EvenStrategy, quick: Quick) -> list[tuple[bool, float]]:
+    """Whether the plan puts gradient sums after backward passes, and the step time of that.
+
+    The job's word about them counts; plans without sums are the same both ways.
+    """
+    if job.overlaps_reduce is not None or strategy.shape.num_replicas == 1:
+        return [(False, quick.late_s if job.overlaps_reduce is False else quick.early_s)]
+    return [(False, quick.early_s), (True, quick.late_s)]
 
 
 def _weight(problem: Problem, quick: Quick) -> float:
@@ -159,10 +249,10 @@ def _weight(problem: Problem, quick: Quick) -> float:
 
 def _why_none(problem: Problem) -> str:
     """What the simulator says of the plan that lacks the fewest bytes."""
-    costs = UniformCosts(problem)
-    if not any(even_strategies(problem)):
+    strategies = list(even_strategies(problem))
+    if not strategies:
         return "no node holds groups of the degrees that are allowed"
-    quick = {strategy: costs.quick(strategy) for strategy in even_strategies(problem)}
-    nearest = min(quick, key=lambda each: (quick[each].lacks_bytes, quick[each].step_time_s))
+    quick = zip(UniformCosts(problem).quick(strategies), strategies, strict=True)
+    _, nearest = min(quick, key=lambda each: (each[0].lacks_bytes, each[0].step_time_s))
     reasons = estimate(problem, plan_of_strategy(problem, nearest, NAME, 0)).reasons
-    return f"none of {len(quick)} even plans fits; the nearest: {'; '.join(reasons)}"
+    return f"none of {len(strategies)} even plans fits; the nearest: {'; '.join(reasons)}"

@@ -64,15 +64,27 @@ class EvenStrategy(NamedTuple):
 
 def groups_of(problem: Problem, degree: int) -> list[_Group]:
     """Groups of devices of one class on one node, in the order of the cluster file."""
-    groups: list[_Group] = []
-    for names in _neighbours(problem):
-        stop = len(names) - len(names) % degree
-        groups += [tuple(names[at : at + degree]) for at in range(0, stop, degree)]
-    return groups
+    key = groups_of, degree
+    known = problem.derived.get(key)
+    if not isinstance(known, list):
+        problem.derived[key] = known = [
+            tuple(names[at : at + degree])
+            for names in _neighbours(problem)
+            for at in range(0, len(names) - len(names) % degree, degree)
+        ]
+    return known
 
 
 def even_cuts(problem: Problem, num_stages: int) -> list[range]:
     """The layers of each stage."""
+    key = even_cuts, num_stages
+    known = problem.derived.get(key)
+    if not isinstance(known, list):
+        problem.derived[key] = known = _even_cuts(problem, num_stages)
+    return known
+
+
+def _even_cuts(problem: Problem, num_stages: int) -> list[range]:
     kinds = [layer.kind for layer in problem.profile.layers]
     counted = np.flatnonzero(_is_counted(kinds, num_stages))
     least, more = divmod(len(counted), num_stages)
@@ -155,6 +167,15 @@ def _is_counted(kinds: list[str], num_stages: int) -> list[bool]:
 
 
 def _neighbours(problem: Problem) -> list[list[str]]:
+    """Devices of one class on one node; those of a cluster file are mostly asked for many sizes."""
+    key = _neighbours, problem.nodes_apart
+    known = problem.links.derived.get(key)
+    if not isinstance(known, list):
+        problem.links.derived[key] = known = _runs(problem)
+    return known
+
+
+def _runs(problem: Problem) -> list[list[str]]:
     def place(name: str) -> tuple[str, int]:
         return problem.device_named[name].node, problem.class_of[name]
 

@@ -27,7 +27,7 @@ from heterps_envs.closed_form.memory_bounds import memory_cheapest_step, memory_
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR
 from heterps_envs.closed_form.placement import Placement, closed_form_of_plan_s, placement_of
 from heterps_envs.cost_tables import CostTables
-from heterps_envs.options import bounding_tables, keeps_to
+from heterps_envs.options import bounding_tables, keeps_to, option_tables, options_of
 from heterps_envs.problem import Problem
 
 # Additions and differences of a stage's time that each may lose a last digit.
@@ -66,6 +66,20 @@ def lower_bound(tables: CostTables) -> float:
     A few times as much work as `price_bound`.
     """
     return max(price_bound(tables)[0], memory_price_bound(tables).value)
+
+
+def placements_bound_s(problem: Problem) -> float:
+    """The same of the placements that a problem's strategy allows; found once for each problem.
+
+    Raises:
+        HeterpsError: See `options_of`.
+    """
+    known = problem.derived.get(placements_bound_s)
+    if not isinstance(known, float):
+        view = problem.views[-1]
+        known = lower_bound(option_tables(view, options_of(view, problem.strategy)))
+        problem.derived[placements_bound_s] = known
+    return known
 
 
 def least_cost(problem: Problem) -> float:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_envs.arrays import Floats
+from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.backward_peaks import BackwardPeaks, backward_peaks
 from heterps_envs.layer_costs.samples import measurements_of
 
@@ -132,6 +132,23 @@ class LayerMemory:
         begin, end, num_bytes = self.passing
         passed = num_bytes[(begin < first) & (end >= last)].sum()
         return inner + float(self.in_bytes[first] + self.out_bytes[last] - passed)
+
+    def kept_bytes_of(self, starts: Integers) -> Floats:
+        """(S, T) the same of stages that follow one another, over all layers.
+
+        Args:
+            starts: (S,) the first layer of each, from 0.
+        """
+        ends = np.append(starts[1:], len(self.in_bytes)) - 1
+        cuts = self.in_bytes * 0.0
+        cuts[1:] = np.maximum(self.saved_out_bytes[:-1], self.saved_in_bytes[1:])
+        cuts[starts] = 0.0
+        begin, end, num_bytes = self.passing
+        passed = (begin < starts[:, None]) & (end >= ends[:, None])
+        at_ends = self.in_bytes[starts] + self.out_bytes[ends] - passed @ num_bytes
+        inner = np.add.reduceat(self.own_bytes + cuts[:, None], starts)
+        shared = np.maximum.reduceat(self.shared_bytes, starts)
+        return np.asarray(inner + shared + at_ends[:, None])
 
     def freed_bytes(
         self,

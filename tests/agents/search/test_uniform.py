@@ -12,6 +12,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.search.uniform import (
     best_uniform,
+    best_uniform_of_each,
     micro_batch_candidates,
     uniform_plans,
 )
@@ -25,6 +26,7 @@ from heterps_agents.search.uniform_shapes import (
     plan_of_strategy,
 )
 from heterps_configs.documents.cluster import DeviceGroup, Link, Node
+from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_configs.errors import InfeasibleError
@@ -58,11 +60,14 @@ def blocks(num_layers: int = 4, state: int = 100, kept: float = 80.0, **values: 
 
 def brute_force(problem: Problem) -> float:
     """The least step time of all even plans that fit, each simulated."""
-    shown = [
-        estimate(problem, plan_of_strategy(problem, strategy, "", 0))
-        for strategy in even_strategies(problem)
-    ]
+    shown = [each for way in even_strategies(problem) for each in both_ways(problem, way)]
     return min(each.step_time_s for each in shown if each.feasible)
+
+
+def both_ways(problem: Problem, strategy: EvenStrategy) -> list[Estimate]:
+    """With gradient sums beside backward passes, and after them."""
+    plan = plan_of_strategy(problem, strategy, "", 0)
+    return [estimate(problem, plan.changed(overlaps_reduce=early)) for early in (True, False)]
 
 
 @pytest.mark.parametrize(
@@ -88,15 +93,14 @@ def test_the_best_even_plan_is_that_of_brute_force(values: dict[str, Any]) -> No
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "interleaved", "zero-bubble"])
 def test_no_bound_rules_out_what_the_simulator_allows(schedule: str) -> None:
     problem = blocks(schedule=schedule, counts=(2, 2), speeds=(1.0, 3.0), memory_bytes=[2400, 2000])
-    costs, fitting = UniformCosts(problem), 0
-    for strategy in even_strategies(problem):
-        quick = costs.quick(strategy)
-        shown = estimate(problem, plan_of_strategy(problem, strategy, "", 0))
-        assert quick.least_s <= shown.step_time_s * (1 + 1e-9), strategy
-        assert costs.least_cost(strategy) == quick.least_s
-        assert quick.lacks_bytes <= 0 or not shown.feasible, strategy
-        fitting += int(shown.feasible)
-    assert fitting > 5
+    strategies = list(even_strategies(problem))
+    fitting = 0
+    for strategy, quick in zip(strategies, UniformCosts(problem).quick(strategies), strict=True):
+        for shown in both_ways(problem, strategy):
+            assert quick.least_s <= shown.step_time_s * (1 + 1e-9), strategy
+            assert quick.lacks_bytes <= 0 or not shown.feasible, strategy
+            fitting += int(shown.feasible)
+    assert fitting > 10
 
 
 @pytest.mark.parametrize("objective", ["throughput", "price"])
@@ -107,6 +111,52 @@ def test_what_costs_too_much_is_left_out_and_nothing_else(objective: str) -> Non
     assert best is not None
     assert best_uniform(problem, Budget(), below=best.cost * (1 + 1e-9)) == best
     assert best_uniform(problem, Budget(), below=best.cost) is None
+
+
+@pytest.mark.parametrize("num_layers", [4, 6])
+def test_the_closed_form_is_near_what_the_simulator_says(num_layers: int) -> None:
+    problem = blocks(num_layers, counts=(4, 4), speeds=(1.0, 2.0), num_micro_batches=8)
+    for strategy in even_strategies(problem):
+        (quick,) = UniformCosts(problem).quick([strategy])
+        early, late = both_ways(problem, strategy)
+        assert quick.early_s == pytest.approx(early.step_time_s, rel=0.25), strategy
+        assert quick.late_s == pytest.approx(late.step_time_s, rel=0.25), strategy
+
+
+def test_sums_of_parameters_that_stages_share_count() -> None:
+    link = Link(latency_s=1e-6, bandwidth_bytes_per_s=5e3)
+    problems = [blocks(counts=(4,), link=link, tied_to=tied) for tied in ({}, {3: 0})]
+    strategy = EvenStrategy(Shape(1, 2, 2))
+    quick_s = [UniformCosts(each).quick([strategy])[0].late_s for each in problems]
+    shown_s = [both_ways(each, strategy)[1].step_time_s for each in problems]
+    assert shown_s[1] > shown_s[0]
+    assert quick_s[1] - quick_s[0] == pytest.approx(shown_s[1] - shown_s[0], rel=0.3)
+
+
+def test_the_best_of_several_problems_is_the_best_of_each() -> None:
+    sized = [blocks(counts=(4,), micro_batch_size=size, samples=16) for size in (1, 2, 4, 8)]
+    each = [best_uniform(problem, Budget()) for problem in sized]
+    found = best_uniform_of_each(sized, Budget())
+    assert found[-1].plan.cost == min(even.cost for even in each if even is not None)
+    assert found[-1].plan.plan.job == sized[found[-1].number].job
+    costs = [entry.plan.cost for entry in found]
+    assert costs == sorted(costs, reverse=True)
+    assert best_uniform_of_each(sized, Budget(), below=costs[-1]) == []
+
+
+def test_a_plan_whose_sums_come_later_says_so_unless_its_job_does() -> None:
+    # Early sums come in many buckets, each of which costs a latency that the passes do not hide.
+    slow = blocks(
+        8, state=4_000_000, counts=(4,), link=Link(latency_s=3.0, bandwidth_bytes_per_s=1e9)
+    )
+    found = best_uniform(slow, Budget())
+    assert found is not None
+    assert found.strategy.shape.num_replicas == 1 or found.plan.overlaps_reduce is False
+    said = replace(slow, job=slow.job.changed(overlaps_reduce=True))
+    own = best_uniform(said, Budget())
+    assert own is not None
+    assert own.plan.overlaps_reduce is None
+    assert own.cost >= found.cost
 
 
 def test_all_even_plans_are_there() -> None:

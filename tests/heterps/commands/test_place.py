@@ -6,11 +6,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heterps.commands.place import MANY_DEVICES, MANY_DEVICES_S, own_limit_s
+from heterps.planning.problems import load_problem
+from heterps_agents.interface.registry import planner_named
 from heterps_configs.documents.plan import Plan
 
 Heterps = Callable[..., Any]
@@ -177,3 +181,18 @@ def test_devices_without_bfloat16_come_with_a_hint(heterps: Heterps) -> None:
     hint = "V100-16G: without bfloat16 in hardware, at the rate of float32; --dtype float16 may"
     assert hint in heterps(*options, "bfloat16").out
     assert "hint" not in heterps(*options, "float16").out
+
+
+def test_a_search_for_many_devices_ends_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    few = load_problem("gpt2", "h100-pod", global_batch_size=64)
+    nodes = tuple(
+        node.changed(devices=tuple(group.changed(count=64) for group in node.devices))
+        for node in few.cluster.nodes
+    )
+    many = replace(few, cluster=few.cluster.changed(nodes=nodes))
+    assert len(many.cluster.devices) >= MANY_DEVICES
+    assert own_limit_s(many, planner_named("auto")) == MANY_DEVICES_S
+    assert "--seconds N lets it go on" in capsys.readouterr().err
+    assert own_limit_s(few, planner_named("auto")) is None
+    assert own_limit_s(many, planner_named("greedy")) is None
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,55 @@
+"""What is found in tenths of a second, for all sizes of micro-batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from heterps.micro_batches.quick import QuickPlans
+from heterps.micro_batches.sizes import open_sizes, with_size
+from heterps.planning.problems import load_problem
+from heterps.planning.strategies import OPEN
+from heterps_agents.auto.planner import AutoPlanner
+from heterps_agents.interface.planner import Budget
+from heterps_agents.search.uniform import best_uniform
+from heterps_envs.problem import Problem
+
+
+def sizes_of(cluster: str, per_group: int | None = None) -> list[Problem]:
+    problem = load_problem("gpt2", cluster, global_batch_size=16, strategy=OPEN)
+    if per_group is not None:
+        nodes = tuple(
+            node.changed(devices=tuple(group.changed(count=per_group) for group in node.devices))
+            for node in problem.cluster.nodes
+        )
+        problem = replace(problem, cluster=problem.cluster.changed(nodes=nodes))
+    return [with_size(problem, size) for size in open_sizes(problem)]
+
+
+@pytest.mark.parametrize("per_group", [None, 10], ids=["few devices", "more devices"])
+def test_the_best_even_plan_of_all_sizes_is_found(per_group: int | None) -> None:
+    asked = sizes_of("a100-v100", per_group)
+    quick = QuickPlans(asked, AutoPlanner())
+    quick.look(Budget())
+    results = quick.finished(Budget())
+    even = [best_uniform(problem, Budget()) for problem in asked]
+    least = min(each.cost for each in even if each is not None)
+    assert min(each.estimate.step_time_s for each in results.values()) <= least * (1 + 1e-9)
+    for size, result in results.items():
+        assert result.plan.job.micro_batch_size == size
+        assert result.estimate.feasible
+
+
+def test_the_cheapest_step_is_looked_for_where_the_price_counts() -> None:
+    asked = [
+        replace(each, job=each.job.changed(objective="price")) for each in sizes_of("a100-v100")
+    ]
+    quick = QuickPlans(asked, AutoPlanner())
+    quick.look(Budget())
+    found = quick.finished(Budget())
+    even = [best_uniform(problem, Budget()) for problem in asked]
+    # Seconds times dollars per hour, as dollars of a million samples.
+    least = min(each.cost for each in even if each is not None) * 1e6 / 3600 / 16
+    prices = [each.estimate.price_usd_per_million_samples for each in found.values()]
+    assert min(prices) <= least * (1 + 1e-9)
