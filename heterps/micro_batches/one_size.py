@@ -14,6 +14,7 @@ from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import OwnCost, System
+from heterps_agents.learned.efforts import effort_of
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
@@ -46,7 +47,8 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
     else:
         plan = planner.plan(problem, budget)
         if getattr(planner, "hands_over_finds", False):
-            plan = best_of_finds(problem, plan, budget)
+            most_stages = effort_of(planner).simulated_stages
+            plan = best_of_finds(problem, plan, budget, most_stages, walks=True)
     return _finished(problem, planner, plan, budget, own_cost)
 
 

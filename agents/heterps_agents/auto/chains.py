@@ -22,7 +22,7 @@ from heterps_agents.finishing.shortlist import (
 from heterps_agents.finishing.strategies import NEAR_KNOWN_SUMS, NONE_NEAR, worth_simulating
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
-from heterps_agents.learned.efforts import effort_named, efforts
+from heterps_agents.learned.efforts import effort_named, harder
 from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
 from heterps_agents.search.annealing import anneal
 from heterps_agents.search.starts import simple_codes
@@ -167,19 +167,11 @@ class Chains:
         if DEFAULT_POLICY not in shipped("policies"):
             return anneal(start, kernel, goal, budget, seed, on_better=question.found)
         try:
-            plan = PolicyPlanner(seed, effort=_harder(self.effort)).plan(problem, budget)
+            # Where the exact solver gives up, what the policy does is a small part of the time that
+            # the simulator takes for its choice: so it tries harder than it would alone.
+            plan = PolicyPlanner(seed, effort=harder(self.effort)).chain(problem, budget)
         except InfeasibleError:
             return start
         placement = placement_of(problem, plan)
         assert placement is not None, "the policy's plans are bound placements"
         return encode(placement)
-
-
-def _harder(effort: str) -> str:
-    """The next effort, where there is one.
-
-    Where the exact solver gives up, what the policy does in all is a small part of the time that
-    the simulator takes for its choice: so it tries harder than it would alone.
-    """
-    names = list(efforts())
-    return names[min(names.index(effort) + 1, len(names) - 1)]

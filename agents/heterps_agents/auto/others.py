@@ -21,6 +21,7 @@ from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.views import fastest
+from heterps_agents.learned.planner import MANY_DEVICES
 from heterps_agents.search.uniform import best_uniform, best_uniform_of_each
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError
@@ -43,8 +44,10 @@ NEAR, NEAR_PLANNER, MOST_NEAR, MOST_NEAR_DEVICES = "near devices", "exact", 4, 4
 # For few devices plans are finished before they are compared: with more micro-batches in flight
 # an even one behind slow links may take so many times less.
 FINISHING_GAIN = 1.6
-# Planners whose finds count, with so many evaluations, and devices up to which they are asked.
+# Planners whose finds count, with so many evaluations, and devices up to which they are asked; and
+# one that is asked for more, where no options are open, with all evaluations that are left.
 FINDERS, FINDER_EVALUATIONS, FINDERS_DEVICES = ("annealing", "exact"), 10_000, 64
+FINDER_OF_MANY = "ppo"
 # Of the time that is left, for each.
 PART = 1 / 2
 
@@ -129,24 +132,29 @@ def plan_of_finds(problem: Problem, budget: Budget, seed: int, finder: str) -> P
         problem: What was asked.
         budget: Its end ends this.
         seed: Of the planner.
-        finder: Its name, one of `FINDERS`.
+        finder: Its name, one of `finders`.
     """
     if budget.is_exhausted:
         return None
     left_s, left = budget.seconds_left, budget.evaluations_left
-    evaluations = FINDER_EVALUATIONS if left is None else min(FINDER_EVALUATIONS, left)
+    most = left if finder == FINDER_OF_MANY else FINDER_EVALUATIONS
+    evaluations = most if left is None or most is None else min(most, left)
     own = Budget(evaluations, seconds=left_s if math.isfinite(left_s) else None)
     plan: Plan | None = None
     with contextlib.suppress(HeterpsError):
         found = planner_named(finder, seed).plan(problem, own)
-        plan = better(problem, None, best_of_finds(problem, found, own))
+        is_walked = finder == FINDER_OF_MANY
+        plan = better(problem, None, best_of_finds(problem, found, own, walks=is_walked))
     budget.charge(own)
     return plan
 
 
 def finders(problem: Problem) -> tuple[str, ...]:
-    """Those that are asked: none where there are many devices, each simulation takes long then."""
-    return FINDERS if len(problem.cluster.devices) <= FINDERS_DEVICES else ()
+    """Those that are asked: where there are many devices, each simulation takes long."""
+    number = len(problem.cluster.devices)
+    if number <= FINDERS_DEVICES:
+        return FINDERS
+    return (FINDER_OF_MANY,) if number >= MANY_DEVICES and problem.strategy.is_plain else ()
 
 
 def finished(problem: Problem, plan: Plan, budget: Budget) -> Plan:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 
 from heterps_agents.asymmetric.candidates import groups_of, memories_of
@@ -12,13 +11,9 @@ from heterps_agents.asymmetric.moves import Moves
 from heterps_agents.asymmetric.weave import weave_of_plan
 from heterps_agents.auto.lane_walk import Walk
 from heterps_agents.auto.others import better
-from heterps_agents.finishing.simulated_costs import SimulatedCosts
-from heterps_agents.finishing.simulated_walk import walk
+from heterps_agents.finishing.stage_walk import can_walk, walked_over_stages
 from heterps_agents.interface.planner import Budget
-from heterps_agents.interface.question import Question
 from heterps_configs.documents.plan import Plan
-from heterps_envs.arrays import Code
-from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
 
@@ -47,51 +42,21 @@ def walked(problem: Problem, plan: Plan, budget: Budget, seed: int) -> Plan:
         budget: With a limit in time, or without one.
         seed: Of the walk.
     """
-    if problem.job.objective == "price" or problem.job.schedule == "interleaved":
+    if not can_walk(problem):
         return plan
     if not budget.has_time_limit:
-        steps = MOST_WALKED / len(plan.stages)
-        found = _over_stages(problem, plan, budget, seed, steps)
+        found = walked_over_stages(problem, plan, budget, seed, MOST_WALKED)
         return plan if found is None else better(problem, plan, found) or plan
     start, cost = time.process_time(), simulated_step_time_s(problem, plan)
     one_s = time.process_time() - start
     steps = budget.seconds_left / max(one_s, 1e-9)
     if steps < LEAST_STEPS:
         return plan
-    found = _over_stages(problem, plan, budget, seed, steps) if seed % 2 == 0 else None
+    most_stages = steps * len(plan.stages)
+    found = walked_over_stages(problem, plan, budget, seed, most_stages) if seed % 2 == 0 else None
     if found is None:
         found = _over_lanes(problem, plan.changed(predicted_step_time_s=cost), budget, seed)
     return plan if found is None else better(problem, plan, found) or plan
-
-
-def _over_stages(
-    problem: Problem, plan: Plan, budget: Budget, seed: int, steps: float
-) -> Plan | None:
-    """None for a plan that is no placement of any view."""
-    views = problem.views
-    for view in (*views[seed // 2 % len(views) :], *views[: seed // 2 % len(views)]):
-        question = Question.of(view, budget, seed)
-        code = _code(view, question, plan)
-        if code is None:
-            continue
-        costs = SimulatedCosts(view, question, plan.planner)
-        costs.allow(math.inf if budget.has_time_limit else MOST_WALKED)
-        walk(costs, question, costs.add(code), steps)
-        fitting = (entry for entry in costs.best_first() if costs.fits(entry))
-        best = next(fitting, None)
-        return None if best is None else costs.with_chosen_sums(best).plan
-    return None
-
-
-def _code(view: Problem, question: Question, plan: Plan) -> Code | None:
-    placement = placement_of(view, plan)
-    if placement is None:
-        return None
-    try:
-        code = encode(placement, question.options)
-    except ValueError:  # an option that another one dominates here
-        return None
-    return code if math.isfinite(question.cost(code)) else None
 
 
 def _over_lanes(problem: Problem, plan: Plan, budget: Budget, seed: int) -> Plan | None:

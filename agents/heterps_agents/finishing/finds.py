@@ -7,8 +7,13 @@ may be faster as it runs: so the simulator chooses among its finds, and goes on 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from itertools import chain, islice, zip_longest
 
 from heterps_agents.finishing.shortlist import Simulations, best_simulated
+from heterps_agents.finishing.stage_walk import can_walk, code_of, walked_over_stages
+from heterps_agents.interface.finds import Find
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.views import fastest
@@ -16,43 +21,58 @@ from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import bound_for, least_cost
 from heterps_envs.closed_form.objective import ROUNDING
-from heterps_envs.closed_form.placement import (
-    closed_form_of_plan_s,
-    encode,
-    placement_of,
-)
+from heterps_envs.closed_form.placement import closed_form_of_plan_s, placement_of
 from heterps_envs.problem import Problem
 
-# The last finds of a search that are simulated.
-MOST_FINDS = 12
-# Stages that may be simulated, of all views together.
-MOST_STAGES = 1000
+# The last finds of a search that are simulated; and where time is limited: what follows then finds
+# more in the same time than moves from each of them.
+MOST_FINDS, MOST_HURRIED_FINDS = 24, 12
+# Stages that may be simulated, of all views together; as many again for moves from each find, and
+# of as many a part for a walk from the best.
+MOST_STAGES, WALKED_PART = 1000, 1 / 3
 
 
-def best_of_finds(problem: Problem, plan: Plan, budget: Budget) -> Plan:
+def best_of_finds(
+    problem: Problem,
+    plan: Plan,
+    budget: Budget,
+    most_stages: float = MOST_STAGES,
+    *,
+    walks: bool = False,
+) -> Plan:
     """The plan, or one of the finds of its search, or one near them, that the simulator prefers.
 
     Args:
         problem: What was asked.
         plan: The search's answer, with its bound.
         budget: That the search had. Its seconds end this; simulations are none of its evaluations.
+            With a limit in time, moves begin at the best find alone.
+        most_stages: Stages that may be simulated.
+        walks: Whether a walk follows, where no time is limited.
     """
     if budget.time_share >= 1.0:
         return plan
-    seconds_left = budget.seconds_left
+    seconds_left, is_hurried = budget.seconds_left, budget.has_time_limit
     own = Budget(seconds=None if math.isinf(seconds_left) else seconds_left)
-    plans = [plan, *_found(problem, budget)]
+    plans = [plan, *(_newest(problem, budget) if is_hurried else _of_all_views(problem, budget))]
     views, found = problem.views, [plan]
     for view in views:
         question = Question.of(view, own, plan.seed)
         codes = _codes(question, view, plans)
+        if not is_hurried:
+            # Of many stages few placements are simulated: of finds the least ones by this view.
+            codes[1:] = sorted(codes[1:], key=question.cost)
         if codes:
-            most = MOST_STAGES / len(views)
-            settings = Simulations(plan.planner, most, least_cost(view))
+            most, least = most_stages / len(views), least_cost(view)
+            settings = Simulations(plan.planner, most, least, descends=not is_hurried)
             best = best_simulated(view, question, codes, settings)
             if best.found is not None and math.isfinite(best.cost):
                 found.append(best.plan)
     best_plan = fastest(problem, found)
+    if walks and can_walk(problem) and not is_hurried:
+        most = WALKED_PART * most_stages
+        walked = walked_over_stages(problem, best_plan, own, plan.seed, most)
+        best_plan = fastest(problem, [best_plan, *([] if walked is None else [walked])])
     if best_plan.runs_like(plan):
         return plan
     return best_plan.changed(bound=_bound(problem, plan.bound, best_plan))
@@ -74,29 +94,27 @@ def _bound(problem: Problem, known: Bound, plan: Plan) -> Bound:
     )
 
 
-def _found(problem: Problem, budget: Budget) -> list[Plan]:
-    """Plans of the last finds, the newest first; finds for other sizes of micro-batches are not."""
-    plans: list[Plan] = []
+def _newest(problem: Problem, budget: Budget) -> list[Plan]:
+    """Plans of the last finds, the newest first."""
+    return _made(problem, reversed(budget.finds), MOST_HURRIED_FINDS)
+
+
+def _of_all_views(problem: Problem, budget: Budget) -> list[Plan]:
+    """The same of each view in turn."""
+    of_view: dict[Hashable, list[Find]] = defaultdict(list)
     for find in reversed(budget.finds):
-        if len(plans) == MOST_FINDS:
-            break
-        plan = None if find.plan is None else find.plan()
-        if plan is not None and plan.job == problem.job:
-            plans.append(plan)
-    return plans
+        of_view[find.view].append(find)
+    in_turn = chain.from_iterable(zip_longest(*of_view.values()))
+    return _made(problem, (find for find in in_turn if find is not None), MOST_FINDS)
+
+
+def _made(problem: Problem, finds: Iterable[Find], most: int) -> list[Plan]:
+    """Plans of the first finds; finds for other sizes of micro-batches are none."""
+    plans = (find.plan() for find in finds if find.plan is not None)
+    return list(islice((plan for plan in plans if plan.job == problem.job), most))
 
 
 def _codes(question: Question, view: Problem, plans: list[Plan]) -> list[Code]:
     """Of plans that are placements of a view and fit there, each once."""
-    codes: dict[bytes, Code] = {}
-    for plan in plans:
-        placement = placement_of(view, plan)
-        if placement is None:
-            continue
-        try:
-            code = encode(placement, question.options)
-        except ValueError:  # an option that another one dominates here
-            continue
-        if math.isfinite(question.cost(code)):
-            codes.setdefault(code.tobytes(), code)
-    return list(codes.values())
+    codes = [code_of(question, view, plan) for plan in plans]
+    return list({code.tobytes(): code for code in codes if code is not None}.values())

@@ -16,12 +16,14 @@ class Find(NamedTuple):
         evaluations: That were charged until then; searches charge for a chunk behind it.
         cost: By what the search minimises.
         plan: Makes its plan, which takes longer than to find it; None: by its cost alone.
+        view: Of the problem, in which it was found.
     """
 
     cpu_seconds: float
     evaluations: int
     cost: float
     plan: Callable[[], Plan] | None
+    view: Hashable = None
 
 
 class Finds:
@@ -31,8 +33,8 @@ class Finds:
         self.all: list[Find] = []
         self._least: dict[Hashable, float] = {}
 
-    def add(self, find: Find, view: Hashable) -> None:
+    def add(self, find: Find) -> None:
         """Keeps a find that is the best by its view of the problem so far; views differ in cost."""
-        if view not in self._least or find.cost < self._least[view]:
-            self._least[view] = find.cost
+        if find.view not in self._least or find.cost < self._least[find.view]:
+            self._least[find.view] = find.cost
             self.all.append(find)

@@ -121,7 +121,7 @@ class Budget:
         while whole._whole is not None:
             whole = whole._whole
             evaluations += whole.evaluations_used
-        self._finds.add(Find(whole.cpu_seconds_used, evaluations, cost, plan), view)
+        self._finds.add(Find(whole.cpu_seconds_used, evaluations, cost, plan, view))
 
     @property
     def finds(self) -> tuple[Find, ...]:

@@ -33,11 +33,22 @@ def effort_named(name: str) -> Effort:
     return efforts()[name]
 
 
+def harder(effort: str) -> str:
+    """The next effort, where there is one."""
+    names = list(efforts())
+    return names[min(names.index(effort) + 1, len(names) - 1)]
+
+
 @runtime_checkable
 class EffortPlanner(Planner, Protocol):
     """A planner that can be told how hard to try."""
 
     effort: str
+
+
+def effort_of(planner: object) -> Effort:
+    """How hard a planner tries; the default one of those that are not told."""
+    return effort_named(getattr(planner, "effort", DEFAULT_EFFORT))
 
 
 def with_effort(planner: Planner, effort: str) -> Planner:

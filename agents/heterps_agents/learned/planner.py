@@ -22,7 +22,8 @@ from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest, over_views
 from heterps_agents.learned.beam import Scorer
-from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named
+from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named, harder
+from heterps_agents.learned.fastest_kind import is_worth_asking, on_fastest_kind
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code, learned_codes
 from heterps_agents.search.even_options import even_codes
@@ -44,6 +45,8 @@ DEFAULT_POLICY = "generalist"
 PRICE_POLICY = "price-generalist"
 # Where options are open: placements that the simulator chooses from.
 MOST_SIMULATED = 12
+# With so many devices the policy's search takes a tenth of what the simulator takes for the choice.
+MANY_DEVICES = 128
 
 
 @register("ppo")
@@ -91,9 +94,25 @@ class PolicyPlanner:
         Raises:
             InfeasibleError: No plan was found that keeps memory and the throughput floor.
         """
-        if problem.strategy.is_plain:
-            return over_views(on_usable_devices(problem), budget, self._answer)
-        return self._with_options(problem, budget)
+        if not problem.strategy.is_plain:
+            return self._with_options(problem, budget)
+        other: Plan | None = None
+        if is_worth_asking(problem):
+            # First, so that what the search over all devices finds last is found last of all.
+            with contextlib.suppress(InfeasibleError):
+                other = self.chain(on_fastest_kind(problem), budget)
+        found = self.chain(problem, budget)
+        if other is None or fastest(problem, [found, other]) is found:
+            return found
+        return other.changed(bound=bound_for(problem, other))
+
+    def chain(self, problem: Problem, budget: Budget) -> Plan:
+        """The best plan found with one device for each stage, by a search over all of them.
+
+        Raises:
+            InfeasibleError: No plan was found that keeps memory and the throughput floor.
+        """
+        return over_views(on_usable_devices(problem), budget, self._answer)
 
     def _with_options(self, problem: Problem, budget: Budget) -> Plan:
         """The best of what the policy finds, and of even plans that may be as good.
@@ -149,7 +168,7 @@ class PolicyPlanner:
         if math.isfinite(price_bound(question.tables)[0]):
             question = question._replace(start=simple_start(problem, question))
             policy = self.policy_for(question.goal)
-            effort = effort_named(self.effort)
+            effort = effort_named(self._effort_for(problem))
             if question.options:
                 if is_hopeless(question.cost(question.start), budget.known_cost):
                     raise InfeasibleError(f"{self.name}: {NONE_NEAR}")
@@ -166,6 +185,12 @@ class PolicyPlanner:
             problem, question.kernel, code, planner=self.name, seed=self.seed,
             options=question.options,
         )  # fmt: skip
+
+    def _effort_for(self, problem: Problem) -> str:
+        """Harder where searching is a small part of what tables and the simulator take."""
+        is_plain = problem.strategy.is_plain
+        is_large = len(problem.cluster.devices) >= MANY_DEVICES
+        return harder(self.effort) if is_plain and is_large else self.effort
 
     def _best_simulated(
         self, problem: Problem, question: Question, codes: list[Code]

@@ -53,8 +53,8 @@ class Effort(Document):
             device classes take a third of what is predicted.
         sweeps: Whether the exact solver may take all stages of a placement that has no more than a
             window; without, windows have one stage more at most than what they replace.
-        simulated_stages: Stages that `auto` simulates, replicas counted, to choose among finalists
-            and to try small moves: about half a millisecond each.
+        simulated_stages: Stages that are simulated, replicas counted, to choose among finalists and
+            to try small moves: about half a millisecond each.
         graphs: The same for graphs.
     """
 

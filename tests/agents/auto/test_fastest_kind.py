@@ -6,9 +6,10 @@ import pytest
 
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
-from heterps_agents.auto import fastest_kind
-from heterps_agents.auto.fastest_kind import on_fastest_kind, plan_of_fastest_kind
+from heterps_agents.auto.fastest_kind import plan_of_fastest_kind
 from heterps_agents.interface.planner import Budget
+from heterps_agents.learned import fastest_kind
+from heterps_agents.learned.fastest_kind import on_fastest_kind
 from heterps_configs.documents.plan import Bound
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s

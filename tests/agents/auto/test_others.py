@@ -137,3 +137,10 @@ def test_nobody_looks_for_finds_without_time_or_for_many_devices(
     assert finders(problem)
     monkeypatch.setattr(others, "FINDERS_DEVICES", len(problem.cluster.devices) - 1)
     assert not finders(problem)
+    monkeypatch.setattr(others, "MANY_DEVICES", len(problem.cluster.devices))
+    assert not finders(problem), "with options open the policy is asked anyway"
+    assert finders(problem.plain) == ("ppo",)
+    plan = plan_of_finds(problem.plain, Budget(), 0, "ppo")
+    own = planner_named("ppo").plan(problem.plain, Budget())
+    assert plan is not None
+    assert simulated_step_time_s(problem, plan) <= simulated_step_time_s(problem, own) * (1 + 1e-9)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
-from heterps_agents.finishing.finds import best_of_finds
+from heterps_agents.finishing.finds import MOST_FINDS, best_of_finds
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_configs.documents.plan import Plan
@@ -62,3 +64,35 @@ def test_finds_of_other_sizes_of_micro_batches_are_not_taken(asked: Problem) -> 
     answer = planner_named("greedy").plan(other, Budget())
     assert best_of_finds(other, answer, budget).job == other.job
     assert plan.job != other.job
+
+
+def test_a_walk_follows_where_it_is_wanted_and_time_is_not_limited(asked: Problem) -> None:
+    plan, budget = _searched(asked, "random")
+    chosen = best_of_finds(asked, plan, budget)
+    walked = best_of_finds(asked, plan, budget, walks=True)
+    assert simulated_step_time_s(asked, walked) <= simulated_step_time_s(asked, chosen)
+    assert estimate(asked, walked).feasible
+    limited = Budget(seconds=600)
+    limited.found(1.0, lambda: plan)
+    alone = best_of_finds(asked, plan, limited)
+    assert best_of_finds(asked, plan, limited, walks=True).runs_like(alone)
+
+
+def test_finds_of_all_views_are_taken_in_turn(asked: Problem) -> None:
+    plan, _ = _searched(asked, "genetic")
+    budget, made = Budget(), list[str]()
+
+    def maker(name: str) -> Callable[[], Plan]:
+        def make() -> Plan:
+            made.append(name)
+            return plan
+
+        return make
+
+    for number in range(2 * MOST_FINDS):
+        budget.found(1.0 / (1 + number), maker(f"first {number}"), view="first")
+    budget.found(5.0, maker("second"), view="second")
+    best_of_finds(asked, plan, budget)
+    assert "second" in made
+    assert len(made) == MOST_FINDS
+    assert f"first {2 * MOST_FINDS - 1}" in made, "the newest first"

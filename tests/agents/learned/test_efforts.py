@@ -8,7 +8,8 @@ import pytest
 from heterps.planning.place import place
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.registry import planner_named
-from heterps_agents.learned.efforts import effort_named, efforts, with_effort
+from heterps_agents.learned import efforts as module
+from heterps_agents.learned.efforts import effort_named, effort_of, efforts, harder, with_effort
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_configs import library
 from heterps_configs.errors import UnknownNameError
@@ -59,3 +60,16 @@ def test_a_planner_without_efforts_says_that_it_ignores_one(make_problem: MakePr
         assert place(problem, "auto", effort="fast").plan.planner == "auto"
     with pytest.raises(UnknownNameError, match="fsat"):
         with_effort(planner_named("exact"), "fsat")
+
+
+def test_the_next_harder_effort_is_there_up_to_the_hardest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert [harder(name) for name in ("fast", "normal", "high")] == ["normal", "high", "high"]
+    monkeypatch.setattr(module, "efforts", lambda: {"calm": None, "keen": None})
+    assert (harder("calm"), harder("keen")) == ("keen", "keen")
+
+
+def test_planners_without_efforts_try_as_hard_as_by_default() -> None:
+    assert effort_of(planner_named("genetic")) == effort_named("normal")
+    assert effort_of(PolicyPlanner(effort="high")) == effort_named("high")

@@ -9,6 +9,8 @@ import pytest
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import planner_named
+from heterps_agents.learned import fastest_kind
+from heterps_agents.learned import planner as module
 from heterps_agents.learned.efforts import efforts
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
@@ -23,6 +25,7 @@ from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.test_sets import DRAWN_CHAINS
+from heterps_envs.simulator.simulate import simulated_step_time_s
 
 MakeProblem = Callable[..., Problem]
 
@@ -174,3 +177,40 @@ def test_the_shipped_policy_is_near_the_optimum_on_unseen_problems() -> None:
 @pytest.mark.parametrize("name", ["generalist", "price-generalist", "quick"])
 def test_the_shipped_training_configs_are_valid(name: str) -> None:
     assert isinstance(library.load("training", name), ChainTrainingConfig)
+
+
+def test_of_many_devices_the_fastest_kind_is_looked_at_alone(
+    make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Behind slow links what is found on all devices is far from what the fast ones do alone.
+    problem = make_problem(counts=(3, 4, 2))
+    asked = list[int]()
+
+    class Watched(PolicyPlanner):
+        def chain(self, problem: Problem, budget: Budget) -> Plan:
+            asked.append(len(problem.cluster.devices))
+            return super().chain(problem, budget)
+
+    alone = Watched().plan(problem, Budget())
+    assert asked == [9]
+    monkeypatch.setattr(fastest_kind, "LEAST_DEVICES", 9)
+    both = Watched().plan(problem, Budget())
+    assert asked == [9, 3, 9]
+    assert simulated_step_time_s(problem, both) <= simulated_step_time_s(problem, alone)
+
+
+def test_of_many_devices_the_policy_tries_harder(
+    make_problem: MakeProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = make_problem(counts=(3, 4, 2))
+    usual, high = (
+        PolicyPlanner(effort=name).plan(problem, Budget()) for name in ("fast", "normal")
+    )
+    monkeypatch.setattr(module, "MANY_DEVICES", 9)
+    budgets = Budget(), Budget()
+    harder = PolicyPlanner(effort="fast").plan(problem, budgets[0])
+    monkeypatch.undo()
+    PolicyPlanner(effort="normal").plan(problem, budgets[1])
+    assert harder.runs_like(high)
+    assert budgets[0].evaluations_used == budgets[1].evaluations_used
+    assert cost(problem, harder) <= cost(problem, usual)
