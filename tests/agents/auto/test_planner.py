@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heterps.planning.place import place
@@ -48,6 +50,17 @@ def test_going_on_from_a_poor_plan_finds_a_better_one() -> None:
     assert simulated_step_time_s(problem, found) < simulated_step_time_s(problem, poor)
     assert found.planner == "auto"
     assert found.predicted_step_time_s is not None
+
+
+def test_near_a_poor_plan_there_is_a_better_one_that_is_found_at_once() -> None:
+    problem = load_problem("gpt2", "a100-v100-t4", global_batch_size=16).plain
+    plan = planner_named("even").plan(problem, Budget())
+    budget = Budget(cpu_seconds=5)
+    found = AutoPlanner().nearby(problem, plan, budget)
+    assert is_feasible(problem, found)
+    assert simulated_step_time_s(problem, found) < simulated_step_time_s(problem, plan)
+    price = replace(problem, job=problem.job.changed(objective="price"))
+    assert AutoPlanner().nearby(price, plan, budget) is plan
 
 
 def test_going_on_without_any_time_returns_what_it_was_given() -> None:

@@ -71,22 +71,17 @@ def _asked(answer: str, source: ModelSource | None = None) -> list[str]:
     return said
 
 
+def _placed(heterps: Heterps) -> Any:
+    """Writes a profile whose source is a stranger's code, and a plan for it."""
+    load_profile("perceptron").changed(source=_source()).to_file("profile.yaml")
+    where = ("-c", "local-emulated", "-p", "exact", "--global-batch", 8)
+    return heterps("place", "profile.yaml", *where, "-o", "plan.yaml")
+
+
 def test_a_strangers_plan_ends_with_one_line_before_anything_is_imported(
     heterps: Heterps, tmp_path: Path
 ) -> None:
-    load_profile("perceptron").changed(source=_source()).to_file("profile.yaml")
-    made = heterps(
-        "place",
-        "profile.yaml",
-        "-c",
-        "local-emulated",
-        "-p",
-        "exact",
-        "--global-batch",
-        8,
-        "-o",
-        "plan.yaml",
-    )
+    made = _placed(heterps)
     assert made.code == 0, made.err
     outcome = heterps("run", "plan.yaml", "--steps", 1)
     assert outcome.code == 2
@@ -103,19 +98,7 @@ def test_a_strangers_plan_ends_with_one_line_before_anything_is_imported(
 
 @pytest.mark.slow
 def test_trusted_code_runs_on_every_rank(heterps: Heterps, tmp_path: Path) -> None:
-    load_profile("perceptron").changed(source=_source()).to_file("profile.yaml")
-    heterps(
-        "place",
-        "profile.yaml",
-        "-c",
-        "local-emulated",
-        "-p",
-        "exact",
-        "--global-batch",
-        8,
-        "-o",
-        "plan.yaml",
-    )
+    _placed(heterps)
     outcome = heterps("run", "plan.yaml", "--steps", 1, "--trust-code")
     assert outcome.code == 0, outcome.err
     assert "this plan runs evilmod:build" in outcome.err.replace("\n", " ")
