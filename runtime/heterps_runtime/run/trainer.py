@@ -248,6 +248,8 @@ class Trainer:
         specification, device = self._specification, self._device
         self._first_step = step
         self._records.clear()
+        # Of the plan before; a plan of one step has none of its own.
+        self._memory, self._memory_actions = None, []
         stages = [stage for stage in specification.plan.stages if device in stage.devices]
         layers = [
             f"{stage.name} (layers {stage.first_layer}-{stage.last_layer})" for stage in stages

@@ -27,6 +27,20 @@ from tests.runtime.small_runs import chain_of, problem_of
 
 
 @pytest.mark.slow
+def test_a_plan_may_come_in_for_the_last_step_alone() -> None:
+    """The memory of its one step is not measured, and that of the plan before is not its own."""
+    problem = problem_of("sequential")
+    update = PlanUpdate(chain_of(problem, 4, devices=("d0", "d1")), problem, 3)
+    result = run_plan(
+        problem, chain_of(problem, 3, 6), RunSettings(steps=4, verify=True), updates=(update,)
+    )
+    assert result.generations == (0, 0, 0, 1)
+    assert result.max_loss_difference == pytest.approx(0, abs=1e-5)
+    assert result.memory_curves == ()
+    assert [report.memory for report in result.devices] == [None] * len(result.devices)
+
+
+@pytest.mark.slow
 @pytest.mark.alone
 def test_emulated_run_takes_what_the_simulator_says_and_adapts_to_a_drift(tmp_path: Path) -> None:
     # The host needs about 0.2 ms for what takes these devices 4 ms and more.
