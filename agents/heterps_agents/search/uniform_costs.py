@@ -11,6 +11,7 @@ import numpy as np
 from heterps_agents.search.uniform_kernels import Groups, Nets, Stages, Work, even_costs
 from heterps_agents.search.uniform_shapes import EvenStrategy, even_cuts, groups_of
 from heterps_envs.arrays import Floats, Integers, Record
+from heterps_envs.links import devices_by_node
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.reduce_buckets import (
     BYTES_OVER_LATENCY,
@@ -138,7 +139,8 @@ def _joined(parts: Sequence[Record]) -> Record:
 
 
 def _groups_of(problem: Problem, degree: int) -> tuple[Groups, list[float]]:
-    groups, nodes = groups_of(problem, degree), list(_ends(problem))
+    groups = groups_of(problem, degree)
+    nodes = list(devices_by_node(problem.cluster.devices))
     firsts = [problem.device_named[group[0]] for group in groups]
     prices = [
         sum(problem.device_named[name].price_usd_per_hour for name in group) for group in groups
@@ -166,20 +168,12 @@ def _shared(problem: Problem, starts: Integers) -> tuple[Floats, Integers]:
 
 def _links(problem: Problem) -> tuple[Floats, Floats]:
     """(N, N) latency and seconds per byte from node to node; inside them on the diagonal."""
-    ends = _ends(problem)
+    ends = devices_by_node(problem.cluster.devices)
     latency_s, s_per_byte = np.zeros((2, len(ends), len(ends)))
     for i, first in enumerate(ends.values()):
         for j, second in enumerate(ends.values()):
-            if first[0] != second[-1]:
-                link = problem.link(first[0], second[-1])
+            if first[0].name != second[-1].name:
+                link = problem.links.between(first[0], second[-1])
                 latency_s[i, j] = link.latency_s
                 s_per_byte[i, j] = 1 / link.bandwidth_bytes_per_s
     return latency_s, s_per_byte
-
-
-def _ends(problem: Problem) -> dict[str, list[str]]:
-    """The devices of each node, in the order of the cluster file."""
-    ends: dict[str, list[str]] = {}
-    for device in problem.cluster.devices:
-        ends.setdefault(device.node, []).append(device.name)
-    return ends
