@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rich.table import Table
 
@@ -14,8 +14,10 @@ from heterps.reports.ways import plan_ways
 from heterps_agents.interface.registry import system_names
 from heterps_agents.interface.system import PERIOD
 
-# Columns of a terminal that has room for the wall-clock seconds too.
-_WIDE = 100
+_NEAR_BEST = "to 1 %"
+_MORE_THAN_ANY = 1000  # columns of a terminal
+# What a table does without where a terminal is narrow, the first first.
+_LEAST_ASKED_FOR = ("planning", "evaluations", "USD/million", _NEAR_BEST)
 
 
 def print_comparison(comparison: Comparison, files: Mapping[str, str] | None = None) -> None:
@@ -34,7 +36,8 @@ def print_comparison(comparison: Comparison, files: Mapping[str, str] | None = N
         for line in cannot_place_lines(comparison):
             answer.print(line)
     else:
-        answer.print(comparison_table(comparison, files or {}))
+        table = comparison_table(comparison, files or {})
+        answer.print(table)
     answer.print(_gap_legend(comparison))
     if has_systems:
         answer.print(
@@ -52,9 +55,10 @@ def print_comparison(comparison: Comparison, files: Mapping[str, str] | None = N
     if comparison.beyond_strategy:
         remarks.print(_beyond_line(comparison), soft_wrap=True)
     if not has_systems:
-        answer.print(
-            "to 1 %: CPU until its best was within 1 % of the best of all, by the closed form"
-        )
+        if _NEAR_BEST in (column.header for column in table.columns):
+            answer.print(
+                "to 1 %: CPU until its best was within 1 % of the best of all, by the closed form"
+            )
         for row in comparison.rows:
             if row.refused:
                 remarks.print(f"refused: {row.reason}")
@@ -157,36 +161,64 @@ def _sorted(comparison: Comparison) -> list[ComparisonRow]:
 def comparison_table(comparison: Comparison, files: Mapping[str, str]) -> Table:
     """One row for each planner, the best first.
 
+    No figure is cut: columns that a narrow terminal has no room for are left out, the least
+    asked for first.
+
     Args:
         comparison: Of planners of this project, or of one's own.
         files: By planner, where its plan was written; empty: nowhere.
     """
-    table = Table(title=_title(comparison), title_justify="left", box=None)
-    table.add_column("planner", no_wrap=True)
-    headings = ["samples/s", "USD/million", "gap", "evaluations", "CPU", "to 1 %"]
-    with_wall_clock = answer.width >= _WIDE
-    if with_wall_clock:
-        headings.append("planning")
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    columns = _columns(comparison, files)
+    any_width = answer.options.update_width(_MORE_THAN_ANY)
+    for heading in _LEAST_ASKED_FOR:
+        table = _table_of(comparison, columns)
+        if answer.measure(table, options=any_width).maximum <= answer.width:
+            break
+        columns.pop(heading, None)
+    return _table_of(comparison, columns)
+
+
+def _columns(
+    comparison: Comparison, files: Mapping[str, str]
+) -> dict[str, Callable[[ComparisonRow], str]]:
+    """By its heading, what a column says of a row."""
+    columns: dict[str, Callable[[ComparisonRow], str]] = {"planner": lambda row: row.planner}
+    columns["samples/s"] = _throughput_text
+    if any(row.price_usd_per_million_samples for row in comparison.rows):
+        columns["USD/million"] = _price_text
+    columns["gap"] = lambda row: "" if row.gap is None else percent_text(row.gap, 2)
+    columns["evaluations"] = lambda row: str(row.evaluations)
+    columns["CPU"] = lambda row: seconds_text(row.planning_cpu_s)
+    columns[_NEAR_BEST] = _near_best_text
+    columns["planning"] = lambda row: seconds_text(row.planning_s)
     if files:
-        table.add_column("plan", no_wrap=True)
+        columns["plan"] = lambda row: files.get(row.planner, "")
+    return columns
+
+
+def _throughput_text(row: ComparisonRow) -> str:
+    if row.feasible:
+        return f"{row.throughput_samples_per_s:.5g}"
+    return "refused" if row.refused else "infeasible"
+
+
+def _price_text(row: ComparisonRow) -> str:
+    return f"{row.price_usd_per_million_samples:.5g}" if row.feasible else ""
+
+
+def _near_best_text(row: ComparisonRow) -> str:
+    return "" if row.near_best_cpu_s is None else _rounded_text(row.near_best_cpu_s)
+
+
+def _table_of(
+    comparison: Comparison, columns: Mapping[str, Callable[[ComparisonRow], str]]
+) -> Table:
+    table = Table(title=_title(comparison), title_justify="left", box=None)
+    for heading in columns:
+        is_name = heading in {"planner", "plan"}
+        table.add_column(heading, justify="left" if is_name else "right", no_wrap=True)
     for row in _sorted(comparison):
-        if not row.feasible:
-            cells = ("refused" if row.refused else "infeasible", "", "")
-        else:
-            cells = (
-                f"{row.throughput_samples_per_s:.5g}",
-                f"{row.price_usd_per_million_samples:.5g}",
-                "" if row.gap is None else percent_text(row.gap, 2),
-            )
-        near_s = row.near_best_cpu_s
-        spent = [seconds_text(row.planning_cpu_s), "" if near_s is None else _rounded_text(near_s)]
-        if with_wall_clock:
-            spent.append(seconds_text(row.planning_s))
-        if files:
-            spent.append(files.get(row.planner, ""))
-        table.add_row(row.planner, *cells, str(row.evaluations), *spent)
+        table.add_row(*(text_of(row) for text_of in columns.values()))
     return table
 
 
@@ -201,7 +233,8 @@ def ways_table(comparison: Comparison) -> Table:
     table = Table(title=title, title_justify="left", box=None)
     headings = ("planner", "micro-batch", "tensor parallel", "recompute", "offload", "sharded")
     for heading in headings:
-        table.add_column(heading, no_wrap=True)
+        # Ways of unlike stages can be many: on lines of their own where they find no room.
+        table.add_column(heading, no_wrap=heading == "planner", overflow="fold")
     by_time = sorted(comparison.results.items(), key=lambda entry: entry[1].estimate.step_time_s)
     for name, result in by_time:
         table.add_row(name, str(result.plan.job.micro_batch_size), *plan_ways(result.plan))

@@ -8,12 +8,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import IO, Any, cast
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
 from heterps_configs.errors import HeterpsError
 from heterps_configs.units import escaped
+
+# Columns of what goes into a pipe or a file.
+_WIDTH_OF_FILES = 120
 
 
 class _StandardOutput:
@@ -55,6 +58,18 @@ class PlainConsole(Console):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"highlight": False, "markup": False, "emoji": False, **settings})
+
+    @property
+    def size(self) -> ConsoleDimensions:
+        """Where no terminal sets the width, tables are not cut to that of a narrow one."""
+        found = super().size
+        if self._width is not None or self.is_terminal or "COLUMNS" in os.environ:
+            return found
+        return found._replace(width=max(found.width, _WIDTH_OF_FILES))
+
+    @size.setter
+    def size(self, new_size: tuple[int, int]) -> None:
+        self._width, self._height = new_size
 
     def render_str(self, text: str, **settings: Any) -> Text:
         """Escaped before it gets its place: it then has the width that it needs."""

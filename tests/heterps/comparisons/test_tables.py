@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from heterps.comparisons.tables import cannot_place_lines, field_table
+from heterps.comparisons.tables import cannot_place_lines, comparison_table, field_table
 from heterps.planning.compare import Comparison, compare
 from heterps.planning.problems import load_problem
+from heterps.reports.console import answer
 
 Heterps = Callable[..., Any]
 
@@ -68,3 +69,18 @@ def test_field_asks_what_papers_published_beside_ours(
     assert outcome.code == 0, outcome.err
     rows = [row["planner"] for row in outcome.data["rows"]]
     assert rows == ["exact", "uniform-3d", "whale", "heterps-price", "greedy"]
+
+
+@pytest.mark.parametrize(
+    ("width", "last"), [(120, "planning"), (70, "to 1 %"), (44, "CPU")], ids=["120", "70", "44"]
+)
+def test_a_narrow_terminal_has_fewer_columns_and_no_figure_is_cut(
+    comparison: Comparison, width: int, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer, "_width", width)
+    with answer.capture() as printed:
+        answer.print(comparison_table(comparison, {}))
+    _, headings, *rows = printed.get().splitlines()
+    assert headings.split("  ")[-1].strip() == last
+    assert "…" not in printed.get()
+    assert max(len(row) for row in rows) <= width
