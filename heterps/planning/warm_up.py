@@ -19,7 +19,7 @@ from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.finishing.simulated_walk import neighbours
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.question import Question
-from heterps_agents.interface.registry import planner_named, system_names
+from heterps_agents.interface.registry import SECONDS_PER_LAYER, planner_named, system_names
 from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import with_effort
 from heterps_agents.learned.planner import PolicyPlanner
@@ -99,7 +99,9 @@ def _warm_up_searches() -> None:
     problem = _tiny_problem("throughput", 2)
     for name in ("exact", "auto", *_OF_AUTO):
         place(problem, name, budget=Budget(_LARGER_EVALUATIONS))
-    place(replace(problem, strategy=OPEN), "auto", budget=Budget(_LARGER_EVALUATIONS))
+    for is_apart in (False, True):
+        opened = replace(_tiny_problem("throughput", 2, is_apart=is_apart), strategy=OPEN)
+        place(opened, "auto", budget=Budget(_LARGER_EVALUATIONS))
     _warm_up_going_on(problem)
     warm_up_frontier()
     # Why there is no plan is found out by kernels, too.
@@ -160,6 +162,8 @@ def _warm_up_training() -> None:
     with tempfile.TemporaryDirectory() as folder:
         train(chains, Path(folder) / "chains")
         train(graphs, Path(folder) / "graphs")
+    for name in SECONDS_PER_LAYER:
+        warm_up(planner_named(name), "throughput")
 
 
 def warm_up_frontier() -> None:
@@ -173,6 +177,9 @@ def _answered(planner: Planner, objective: Objective) -> Iterator[tuple[Planner,
     if isinstance(planner, System) and planner.why_not(problem) is not None:
         problem = _tiny_problem(objective, 1)
     yield planner, problem
+    if isinstance(planner, System):
+        # Some search only where links are unlike.
+        yield planner, _tiny_problem(objective, 2, is_apart=True)
     if isinstance(planner, AutoPlanner):
         # Bounds of sizes of micro-batches, of ways to carry out stages, and of nodes.
         yield planner, replace(problem, strategy=OPEN)
@@ -224,7 +231,7 @@ def _tiny_problem(objective: Objective, num_kinds: int, *, is_apart: bool = Fals
             {"name": f"node{index}", "devices": each, "link": link}
             for index, each in enumerate([[d] for d in devices] if is_apart else [devices])
         ],
-        "inter_node_link": link if is_apart else None,
+        "inter_node_link": {"latency_s": 1e-4, "bandwidth_bytes_per_s": 1e8} if is_apart else None,
     }
     return Problem(
         ModelProfile(
