@@ -74,15 +74,18 @@ class Budget:
 
     def share(self, part: float) -> Budget:
         """A budget of its own, of a part (0 to 1) of what is left of this one."""
+        return self.apart(part)._of(self)
+
+    def apart(self, part: float) -> Budget:
+        """The same where what is found is of another problem: this one does not find it."""
         left = self.evaluations_left
         wall_s = None if self.seconds is None else self.seconds - self.seconds_used
         cpu_s = None if self.cpu_seconds is None else self.cpu_seconds - self.cpu_seconds_used
-        own = Budget(
+        return Budget(
             None if left is None else max(1, int(part * left)),
             None if wall_s is None else max(part * wall_s, 1e-9),
             None if cpu_s is None else max(part * cpu_s, 1e-9),
         )
-        return own._of(self)
 
     def _of(self, whole: Budget) -> Budget:
         """Itself as a part of another one: what it finds, that one finds, on its own clock."""

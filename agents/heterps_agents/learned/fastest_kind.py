@@ -6,6 +6,8 @@ small batches of small models, it misses what the same search finds on the faste
 
 from __future__ import annotations
 
+import math
+
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 
@@ -21,8 +23,25 @@ def is_worth_asking(problem: Problem) -> bool:
 
 def on_fastest_kind(problem: Problem) -> Problem:
     """The problem without all other devices."""
+    return on_fastest_kinds(problem, 1)[0]
+
+
+def on_fastest_kinds(problem: Problem, most: int) -> list[Problem]:
+    """The problem on the fastest kind alone, on the two fastest ones, and so on.
+
+    Args:
+        problem: With devices of several kinds.
+        most: Kinds of the last one; it is never all of them.
+    """
     seconds = problem.tables.compute_s.sum(axis=0)
-    fastest = min(problem.class_of, key=lambda name: float(seconds[problem.class_of[name]]))
-    kind = problem.device_named[fastest].type.name
-    others = [name for name, each in problem.device_named.items() if each.type.name != kind]
-    return without_devices(problem, others)
+    least_s: dict[str, float] = {}
+    for name, number in problem.class_of.items():
+        kind = problem.device_named[name].type.name
+        least_s[kind] = min(least_s.get(kind, math.inf), float(seconds[number]))
+    kinds = sorted(least_s, key=lambda kind: least_s[kind])
+    return [_without_kinds(problem, set(kinds[count:])) for count in range(1, len(kinds))[:most]]
+
+
+def _without_kinds(problem: Problem, kinds: set[str]) -> Problem:
+    devices = problem.device_named.items()
+    return without_devices(problem, [name for name, each in devices if each.type.name in kinds])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+from typing import NamedTuple
 
 from heterps_agents.finishing.finalists import finalists
+from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.finishing.shortlist import Simulations, best_simulated
 from heterps_agents.finishing.strategies import (
@@ -23,7 +25,7 @@ from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest, over_views
 from heterps_agents.learned.beam import Scorer
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named, harder
-from heterps_agents.learned.fastest_kind import is_worth_asking, on_fastest_kind
+from heterps_agents.learned.fastest_kind import is_worth_asking, on_fastest_kinds
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code, learned_codes
 from heterps_agents.search.even_options import even_codes
@@ -47,6 +49,18 @@ PRICE_POLICY = "price-generalist"
 MOST_SIMULATED = 12
 # With so many devices the policy's search takes a tenth of what the simulator takes for the choice.
 MANY_DEVICES = 128
+
+
+# What moves on the simulator may win: plans of parts that are further behind are left as they are.
+NEAR_PART = 1.25
+
+
+class _Part(NamedTuple):
+    """A plan on some of the devices, with what was found for it."""
+
+    problem: Problem
+    plan: Plan
+    budget: Budget
 
 
 @register("ppo")
@@ -96,15 +110,35 @@ class PolicyPlanner:
         """
         if not problem.strategy.is_plain:
             return self._with_options(problem, budget)
-        other: Plan | None = None
-        if is_worth_asking(problem):
-            # First, so that what the search over all devices finds last is found last of all.
-            with contextlib.suppress(InfeasibleError):
-                other = self.chain(on_fastest_kind(problem), budget)
+        others = self._on_fastest_kinds(problem, budget) if is_worth_asking(problem) else []
         found = self.chain(problem, budget)
-        if other is None or fastest(problem, [found, other]) is found:
-            return found
-        return other.changed(bound=bound_for(problem, other))
+        plans = [found, *self._finished(problem, found, others)]
+        best = fastest(problem, plans)
+        return found if best is found else best.changed(bound=bound_for(problem, best))
+
+    def _on_fastest_kinds(self, problem: Problem, budget: Budget) -> list[_Part]:
+        """Plans on some kinds of devices alone, as many as the effort asks for."""
+        found = list[_Part]()
+        parts = on_fastest_kinds(problem, effort_named(self.effort).fastest_kinds)
+        for number, part in enumerate(parts):
+            own = budget.apart(1 / (len(parts) + 1 - number))
+            with contextlib.suppress(InfeasibleError):
+                found.append(_Part(part, self.chain(part, own), own))
+            budget.charge(own)
+        return found
+
+    def _finished(self, problem: Problem, best: Plan, others: list[_Part]) -> list[Plan]:
+        """Plans of parts after moves on the simulator, where they may become the best ones."""
+        effort = effort_named(self.effort)
+        if effort.fastest_kinds == 1:
+            return [other.plan for other in others]
+        seconds = [simulated_step_time_s(problem, other.plan) for other in others]
+        most_s = NEAR_PART * min([*seconds, simulated_step_time_s(problem, best)])
+        return [
+            best_of_finds(part, plan, own, effort.simulated_stages, walks=True)
+            for (part, plan, own), step_time_s in zip(others, seconds, strict=True)
+            if step_time_s <= most_s
+        ]
 
     def chain(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found with one device for each stage, by a search over all of them.

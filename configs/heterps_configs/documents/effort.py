@@ -55,6 +55,8 @@ class Effort(Document):
             window; without, windows have one stage more at most than what they replace.
         simulated_stages: Stages that are simulated, replicas counted, to choose among finalists and
             to try small moves: about half a millisecond each.
+        fastest_kinds: On hundreds of devices, searches over some kinds alone: the fastest, the two
+            fastest, and so on up to so many.
         graphs: The same for graphs.
     """
 
@@ -76,6 +78,7 @@ class Effort(Document):
     exact_s: Seconds
     sweeps: bool = True
     simulated_stages: PositiveCount = 1000
+    fastest_kinds: PositiveCount = 1
     graphs: GraphEffort
 
 

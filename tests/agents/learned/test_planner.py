@@ -23,6 +23,7 @@ from heterps_configs.errors import InfeasibleError, UnknownNameError
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import encode, placement_of
+from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.test_sets import DRAWN_CHAINS
 from heterps_envs.simulator.simulate import simulated_step_time_s
@@ -193,10 +194,19 @@ def test_of_many_devices_the_fastest_kind_is_looked_at_alone(
 
     alone = Watched().plan(problem, Budget())
     assert asked == [9]
+    asked.clear()
     monkeypatch.setattr(fastest_kind, "LEAST_DEVICES", 9)
     both = Watched().plan(problem, Budget())
-    assert asked == [9, 3, 9]
-    assert simulated_step_time_s(problem, both) <= simulated_step_time_s(problem, alone)
+    assert asked == [3, 9]
+    asked.clear()
+    budget = Budget()
+    more = Watched(effort="high").plan(problem, budget)
+    (first, *kinds) = asked
+    assert first < kinds[0] < kinds[1] == 9, "the fastest kind, the two fastest, all"
+    seconds = [simulated_step_time_s(problem, plan) for plan in (more, both, alone)]
+    assert seconds == sorted(seconds)
+    views = {id(view) for view in on_usable_devices(problem).views}
+    assert {find.view for find in budget.finds} <= views, "none is of a part"
 
 
 def test_of_many_devices_the_policy_tries_harder(
