@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.online.recovery.injection_cases import DEVICES, LONG_STEPS, Action, Case
-from benchmarks.online.recovery.injections import FAILURES, case_row
+from benchmarks.online.recovery.injection_verdict import FAILURES, case_row
 from benchmarks.shared.common import Row, report
 
 COUNT, QUICK_COUNT = 500, 8

@@ -86,19 +86,15 @@ def place_graph(
     as_json: Json = False,
 ) -> None:
     """Place the layers or operators of a graph on concrete devices, one step at a time."""
-    from heterps.commands.place_graph import run_place_graph
+    from heterps.commands.place_graph import GraphRequest, run_place_graph
+    from heterps.commands.requests import JobOptions, Limits
 
+    options = JobOptions(global_batch_size=global_batch, dtype=dtype)
     run_place_graph(
-        graph,
-        cluster,
-        accelerators=accelerators,
-        job=job,
-        job_options={"global_batch_size": global_batch, "dtype": dtype},
+        GraphRequest(graph, cluster, accelerators, job, options),
+        Limits(evaluations, seconds, cpu_seconds),
         policy=policy,
         effort=effort,
-        evaluations=evaluations,
-        seconds=seconds,
-        cpu_seconds=cpu_seconds,
         seed=seed,
         output=output,
         as_json=as_json,

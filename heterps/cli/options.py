@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -266,30 +266,3 @@ MovedCluster = Annotated[
         rich_help_panel=MOVED,
     ),
 ]
-
-
-def problem_options(
-    job: str | None,
-    inputs: list[str] | None,
-    sequence_length: int | None,
-    objective: str | None,
-    min_throughput: float | None,
-    global_batch: int | None,
-    micro_batch: int | None,
-    dtype: str | None,
-    optimizer: str | None,
-    schedule: str | None,
-) -> dict[str, Any]:
-    """Keyword arguments of `heterps.planning.problems.load_problem` from a command's options."""
-    return {
-        "job_file": job,
-        "inputs": inputs or (),
-        "sequence_length": sequence_length,
-        "objective": objective,
-        "min_throughput_samples_per_s": min_throughput,
-        "global_batch_size": global_batch,
-        "micro_batch_size": micro_batch,
-        "dtype": dtype,
-        "optimizer": optimizer,
-        "schedule": schedule,
-    }

@@ -113,7 +113,13 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Trace a model and time its layers; write a model profile."""
-    from heterps.run_commands.profile import check_arguments, run_merge, run_profile
+    from heterps.run_commands.profile import (
+        Measurements,
+        ModelRequest,
+        check_arguments,
+        run_merge,
+        run_profile,
+    )
 
     given = {"--device": device, "--device-type": device_type, "--dtype": dtype}
     check_arguments(models or [], given, links=links, merge=merge, cluster=cluster, count=processes)
@@ -125,15 +131,9 @@ def profile(
         run_merge(models or [], output=output, as_json=as_json)
     else:
         run_profile(
-            (models or [""])[0],
+            ModelRequest((models or [""])[0], inputs or (), sequence_length, dtype),
+            Measurements(device, device_type, micro_batches, optimizer),
             output=output,
-            device=device,
-            device_type=device_type,
-            micro_batches=micro_batches,
-            dtype=dtype,
-            optimizer=optimizer,
-            inputs=inputs or [],
-            sequence_length=sequence_length,
             trusts_code=trust_code,
             as_json=as_json,
             explains_layers=explains_layers,

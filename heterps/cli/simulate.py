@@ -222,16 +222,10 @@ def spot_trace(
     seed: Seed = 0,
 ) -> None:
     """Draw a spot trace: made-up losses, returns and prices of a cluster's devices, as CSV."""
-    from heterps.commands.spot import run_spot_trace
+    from heterps.commands.spot import LossRates, PriceChanges, run_spot_trace
 
-    run_spot_trace(
-        cluster,
-        output=output,
-        hours=hours,
-        device_rates=(interruptions, absence_minutes),
-        type_rates=rates or [],
-        node_rates=(node_interruptions, node_absence_minutes),
-        price_spread=price_spread,
-        price_minutes=price_minutes,
-        seed=seed,
+    losses = LossRates(
+        (interruptions, absence_minutes), (node_interruptions, node_absence_minutes), rates or ()
     )
+    prices = PriceChanges(price_spread, price_minutes)
+    run_spot_trace(cluster, losses, prices, hours=hours, seed=seed, output=output)

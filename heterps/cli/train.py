@@ -67,15 +67,12 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a placement policy; TensorBoard; resumable."""
-    from heterps.commands.train import run_train
+    from heterps.commands.train import TrainingRequest, run_train
 
     run_train(
-        config,
+        TrainingRequest(config, overrides or (), algorithm, hyperparameters),
         run_directory=run_directory,
         resume=resume,
-        overrides=overrides or [],
-        algorithm=algorithm,
-        hyperparameters=hyperparameters,
         show_hyperparameters=show_hyperparameters,
         output=output,
         as_json=as_json,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
+from heterps.commands.requests import ProblemRequest
 from heterps.planning.frontier import Frontier, frontier
-from heterps.planning.problems import load_problem
 from heterps.planning.warm_up import warm_up_frontier
 from heterps.renting.offer import ALL, Offer
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
@@ -20,10 +19,8 @@ from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs
 
 
 def run_frontier(
-    model: str,
-    cluster: str,
+    asked: ProblemRequest,
     planner: str,
-    problem_options: dict[str, Any],
     *,
     seconds: float | None,
     output: Path | None,
@@ -45,7 +42,7 @@ def run_frontier(
             "with --objective price and --min-throughput"
         )
     try_outputs({"--figure": (figure, FIGURE_SUFFIXES)})
-    problem = load_problem(model, cluster, **problem_options)
+    problem = asked.load()
     say_when_compiling()
     warm_up_frontier()
     found = frontier(problem, budget=Budget(seconds=seconds))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
 
 from heterps.commands.place import plan_files, save_plan
+from heterps.commands.requests import ProblemRequest
 from heterps.exports.imported import import_plan
 from heterps.micro_batches.one_size import with_executable
 from heterps.micro_batches.place_result import PlaceResult
-from heterps.planning.problems import load_problem
 from heterps.reports.console import answer, print_json, say_when_compiling
 from heterps.reports.tables import result_lines, stages_table
 from heterps_configs.outputs import try_outputs
@@ -19,9 +18,7 @@ from heterps_envs.simulator.simulate import estimate
 
 def run_import(
     path: Path,
-    model: str,
-    cluster: str,
-    problem_options: dict[str, Any],
+    asked: ProblemRequest,
     *,
     source: str,
     devices: str | None,
@@ -32,21 +29,17 @@ def run_import(
 
     Args:
         path: Of the other tool.
-        model: MODEL.
-        cluster: CLUSTER.
-        problem_options: Of `load_problem`.
+        asked: The problem that the split is read for.
         source: Which tool.
         devices: Names with commas between, in the order of its ranks.
         output: The plan file.
         as_json: Print JSON.
     """
-    try_outputs(plan_files(output, model))
+    try_outputs(plan_files(output, asked.model))
     started_s = time.perf_counter()
     say_when_compiling()
     named = None if devices is None else [name.strip() for name in devices.split(",")]
-    problem, plan = import_plan(
-        load_problem(model, cluster, **problem_options), path, source, named
-    )
+    problem, plan = import_plan(asked.load(), path, source, named)
     shown = estimate(problem, plan, with_interval=True)
     seconds = time.perf_counter() - started_s
     result = PlaceResult(problem, source, plan, shown, plan.bound, 0, seconds)

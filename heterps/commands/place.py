@@ -4,24 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
+from heterps.commands.requests import Limits, PlannerRequest, ProblemRequest
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.explain import Explanation, explain
 from heterps.planning.place import chooses_options, place, warn_of_own_way
-from heterps.planning.problems import is_traced, load_problem, needs_file
+from heterps.planning.problems import is_traced, needs_file
 from heterps.planning.runnable import as_groups_run_it
 from heterps.planning.strategies import is_left_open
 from heterps.renting.offer import ALL, Offer
 from heterps.renting.rent import place_within, usd_per_hour
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
 from heterps_agents.interface.planner import Budget, Planner
-from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.system import System
-from heterps_agents.learned.efforts import effort_named
-from heterps_agents.learned.planner import PolicyPlanner
-from heterps_agents.learned.policy import Policy
-from heterps_configs.errors import HeterpsError
 from heterps_configs.outputs import DOCUMENT_SUFFIXES, Files, try_outputs
 from heterps_envs.problem import Problem
 
@@ -59,19 +54,6 @@ def save_plan(result: PlaceResult, path: Path) -> None:
     remarks.print(f"plan written to {path}")
 
 
-def with_policy(policy: str, planner: str | None = None, seed: int = 0) -> PolicyPlanner:
-    """The planner `ppo` with a policy of the user's; plans name the policy.
-
-    Raises:
-        HeterpsError: Another planner was asked for, or there is no such policy for chains.
-    """
-    if planner not in (None, PolicyPlanner.name):
-        raise HeterpsError(f"--policy belongs to the planner ppo, not to --planner {planner}")
-    chosen = PolicyPlanner(seed, policy=Policy.load(policy))
-    chosen.name = f"{chosen.name}:{Path(policy).stem}"
-    return chosen
-
-
 def own_limit_s(problem: Problem, planner: Planner | System) -> float | None:
     """Processor seconds after which a search ends that nobody has limited; None: it has no end.
 
@@ -90,46 +72,40 @@ def own_limit_s(problem: Problem, planner: Planner | System) -> float | None:
 
 
 def run_place(
-    model: str,
-    cluster: str,
-    planner: str | None,
-    problem_options: dict[str, Any],
+    asked: ProblemRequest,
+    planner: PlannerRequest,
+    limits: Limits,
     *,
-    evaluations: int | None,
-    seconds: float | None,
-    cpu_seconds: float | None,
-    effort: str | None,
-    policy: str | None,
-    seed: int,
     output: Path | None,
     as_json: bool,
-    is_strategy_asked: bool = True,
     explains: bool = False,
     offer: Offer = ALL,
 ) -> None:
-    """Places, prints, and writes the plan file where one is asked for."""
-    try_outputs(plan_files(output, model))
+    """Places, prints, and writes the plan file where one is asked for.
+
+    Args:
+        asked: The problem.
+        planner: That answers.
+        limits: Of its search.
+        output: The plan file.
+        as_json: Print JSON.
+        explains: Say what other choices would cost.
+        offer: The devices that may be used.
+    """
+    try_outputs(plan_files(output, asked.model))
     # What is misspelt should not wait for a model to be traced.
-    if policy is None:
-        chosen = planner_named(planner or "auto", seed=seed)
-    else:
-        chosen = with_policy(policy, planner, seed)
-    if effort is not None:
-        effort_named(effort)
-    Budget(evaluations, seconds, cpu_seconds)
-    problem = load_problem(model, cluster, **problem_options)
-    # What was named in so many words; `place` cannot know that where it is the default as well.
-    if is_strategy_asked and is_left_open(problem.strategy) and not chooses_options(chosen):
+    chosen, effort = planner.planner(), planner.effort
+    limits.budget()
+    problem = asked.load()
+    if asked.names_ways and is_left_open(problem.strategy) and not chooses_options(chosen):
         warn_of_own_way(chosen)
     say_when_compiling()
-    if not any((evaluations, seconds, cpu_seconds, effort)):
-        cpu_seconds = own_limit_s(problem, chosen)
-    budget = Budget(evaluations, seconds, cpu_seconds)
-    result = _placed(problem, chosen, offer, budget, effort)
-    known = as_groups_run_it(problem, result.plan, is_traced=is_traced(model))
+    if effort is None and limits == Limits():
+        limits = Limits(cpu_seconds=own_limit_s(problem, chosen))
+    result = _placed(problem, chosen, offer, limits.budget(), effort)
+    known = as_groups_run_it(problem, result.plan, is_traced=is_traced(asked.model))
     if known is not None:
-        problem, budget = known, Budget(evaluations, seconds, cpu_seconds)
-        result = _placed(problem, chosen, offer, budget, effort)
+        result = _placed(known, chosen, offer, limits.budget(), effort)
     explanation = explain(result.problem, result) if explains else None
     try:
         if output is not None:

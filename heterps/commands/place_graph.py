@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from rich.table import Table
 
+from heterps.commands.requests import JobOptions, Limits
 from heterps.planning.place_graph import (
     GraphResult,
     load_compiled_code,
@@ -25,43 +26,79 @@ from heterps.reports.console import (
 )
 from heterps.reports.folding import MOST_RANGES, folded_names
 from heterps_agents.graphs.policy import GraphPolicy
-from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.efforts import effort_named
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.outputs import try_outputs
 from heterps_configs.units import bytes_text
+from heterps_envs.graphs.sources import SourceGraph
 
 # More groups of consecutive nodes than these tell nobody anything.
 MOST_GROUPS, LONGEST_NAME = 6, 24
 
 
+@dataclass(frozen=True)
+class GraphRequest:
+    """The graph and the devices that a command is about, in the words of its user.
+
+    Attributes:
+        graph: With a cluster MODEL; else a file that names its own devices.
+        cluster: Shipped name, or cluster file.
+        accelerators: How many, where the file does not say.
+        job_file: A job document.
+        job: What options say of the job.
+    """
+
+    graph: str
+    cluster: str | None = None
+    accelerators: int | None = None
+    job_file: str | None = None
+    job: JobOptions = field(default_factory=JobOptions)
+
+    def load(self) -> SourceGraph:
+        """Reads it; traces a model where that is no file.
+
+        Raises:
+            HeterpsError: It is missing or broken, or an option does not fit.
+        """
+        return load_graph(
+            self.graph,
+            self.cluster,
+            accelerators=self.accelerators,
+            job_file=self.job_file,
+            **self.job.named(),
+        )
+
+
 def run_place_graph(
-    graph: str,
-    cluster: str | None,
+    asked: GraphRequest,
+    limits: Limits,
     *,
-    accelerators: int | None,
-    job: str | None,
-    job_options: dict[str, Any],
     policy: str | None,
     effort: str,
-    evaluations: int | None,
-    seconds: float | None,
-    cpu_seconds: float | None,
     seed: int,
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Places, prints, and writes the JSON file where one is asked for."""
+    """Places, prints, and writes the JSON file where one is asked for.
+
+    Args:
+        asked: The graph.
+        limits: Of the search.
+        policy: Name or file of a policy for graphs; None: the shipped one.
+        effort: Name of an effort.
+        seed: Of everything random.
+        output: The JSON file.
+        as_json: Print JSON.
+    """
     try_outputs({"--output": (output, ())})
     # What is misspelt should not wait for a model to be traced.
     effort_named(effort)
-    Budget(evaluations, seconds, cpu_seconds)
+    limits.budget()
     learned = None if policy is None else GraphPolicy.load(policy)
-    source = load_graph(graph, cluster, accelerators=accelerators, job_file=job, **job_options)
+    source = asked.load()
     say_when_compiling()
     load_compiled_code(learned)
-    budget = Budget(evaluations, seconds, cpu_seconds)
-    result = place_loaded(source, effort, budget, seed, learned)
+    result = place_loaded(source, effort, limits.budget(), seed, learned)
     try:
         if output is not None:
             write_text(output, json.dumps(result.to_mapping(), indent=2, allow_nan=False) + "\n")

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.progress import Progress
 
@@ -28,28 +29,55 @@ from heterps_envs.spot.trace import SpotTrace, read_spot_trace, spot_trace_text,
 TOLERATED = 1
 
 
+class LossRates(NamedTuple):
+    """How often devices are lost: interruptions per hour, and minutes of absence.
+
+    Attributes:
+        device: Of one device.
+        node: Of a whole node.
+        types: TYPE=INTERRUPTIONS or TYPE=INTERRUPTIONS:MINUTES each, instead of `device`.
+    """
+
+    device: tuple[float, float]
+    node: tuple[float, float]
+    types: Sequence[str] = ()
+
+
+class PriceChanges(NamedTuple):
+    """How prices move: how far in one change, and minutes between two."""
+
+    spread: float
+    minutes: float
+
+
 def run_spot_trace(
     cluster: str,
+    losses: LossRates,
+    prices: PriceChanges,
     *,
-    output: Path | None,
     hours: float,
-    device_rates: tuple[float, float],
-    type_rates: Sequence[str],
-    node_rates: tuple[float, float],
-    price_spread: float,
-    price_minutes: float,
     seed: int,
+    output: Path | None,
 ) -> None:
-    """Draws a trace and writes it. Rates are interruptions per hour and minutes of absence."""
+    """Draws a trace, and writes it to a file, or else to stdout.
+
+    Args:
+        cluster: Shipped name, or cluster file.
+        losses: Of its devices.
+        prices: Of its devices.
+        hours: Length of the trace.
+        seed: Of what is drawn.
+        output: The file.
+    """
     try_outputs({"--output": (output, (".csv",))})
     known = load_cluster(cluster)
     draw = SpotDraw(
         duration_s=hours * 3600,
-        device=_rates(*device_rates),
-        by_type=dict(_type_rates(text, device_rates[1]) for text in type_rates),
-        node=_rates(*node_rates),
-        price_spread=price_spread,
-        price_every_s=price_minutes * 60,
+        device=_rates(*losses.device),
+        by_type=dict(_type_rates(text, losses.device[1]) for text in losses.types),
+        node=_rates(*losses.node),
+        price_spread=prices.spread,
+        price_every_s=prices.minutes * 60,
     )
     trace = draw_spot_trace(known, draw, seed)
     comments = [
@@ -62,10 +90,10 @@ def run_spot_trace(
         return
     write_spot_trace(trace, output, comments)
     moments = spot_moments(trace, known)
-    losses, returns = num_changes(moments)
+    lost, returned = num_changes(moments)
     mean = mean_available_devices(moments, trace.duration_s)
     remarks.print(
-        f"spot trace written to {output}: {hours:g} h, {losses} losses, {returns} returns, "
+        f"spot trace written to {output}: {hours:g} h, {lost} losses, {returned} returns, "
         f"{mean:.1f} of {len(known.devices)} devices on average"
     )
 

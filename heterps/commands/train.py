@@ -7,6 +7,7 @@ import math
 import shlex
 import string
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,14 +91,27 @@ def shown(text: str, **fields: Any) -> str:
     return _Formatter().format(text, **fields)
 
 
+class TrainingRequest(NamedTuple):
+    """A training config, and what differs from it.
+
+    Attributes:
+        config: Shipped name or file.
+        overrides: `field=value` each.
+        algorithm: Instead of what the config does.
+        hyperparameters: A file with an entry for the config's environment; `overrides` outdo it.
+    """
+
+    config: str
+    overrides: Sequence[str] = ()
+    algorithm: str | None = None
+    hyperparameters: Path | None = None
+
+
 def run_train(
-    config: str,
+    asked: TrainingRequest,
     *,
     run_directory: Path | None,
     resume: bool,
-    overrides: list[str],
-    algorithm: str | None,
-    hyperparameters: Path | None,
     show_hyperparameters: bool,
     output: Path | None,
     as_json: bool,
@@ -105,21 +119,19 @@ def run_train(
     """Trains, prints the scores, and says where everything is.
 
     Args:
-        config: Shipped name or file.
+        asked: How to train.
         run_directory: By default named by the config and what differs from it.
         resume: Go on there.
-        overrides: `field=value` each.
-        algorithm: Instead of what the config does.
-        hyperparameters: A file with an entry for the config's environment; `overrides` outdo it.
-        show_hyperparameters: Print such an entry instead of training.
+        show_hyperparameters: Print the entry of a file of hyper-parameters instead of training.
         output: Write the policy here too.
         as_json: Print JSON.
 
     Raises:
         HeterpsError: Anything of this is not known, or not allowed.
     """
+    config, hyperparameters = asked.config, asked.hyperparameters
     base = load_config(config)
-    overrides = [*of_algorithm(algorithm, base), *overrides]
+    overrides = [*of_algorithm(asked.algorithm, base), *asked.overrides]
     named = overrides
     if hyperparameters is not None:
         # Its name stands for what is in it.

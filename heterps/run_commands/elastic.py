@@ -46,7 +46,7 @@ def run_with_recovery(
         others: The other hosts of a run on several.
     """
     from heterps.online.elastic import ElasticController
-    from heterps_runtime.elastic.run_elastic import run_elastic
+    from heterps_runtime.elastic.run_elastic import Whereabouts, run_elastic
 
     saving = settings.saving
     if spot is not None:
@@ -71,10 +71,10 @@ def run_with_recovery(
 
     heard = replace(hooks, on_plan=on_plan)
     with controller:
+        where = Whereabouts(absent, others)
         result = run_elastic(
-            problem, plan, settings, controller,
-            events=events, absent=absent, hooks=heard, others=others,
-        )  # fmt: skip
+            problem, plan, settings, controller, events=events, where=where, hooks=heard
+        )
     if spot is not None:
         spot.finish(result, problem, plan, saving, settings.elastic.tolerated_losses)
     return result

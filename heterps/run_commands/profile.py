@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast, get_args
+from typing import NamedTuple, cast, get_args
 
 from heterps.planning.problems import is_traced, load_model
 from heterps.planning.trust import ask_for_trust
@@ -66,41 +66,63 @@ def check_arguments(
         raise HeterpsError(f"expected one MODEL, got {len(models)} (--merge takes several)")
 
 
+class ModelRequest(NamedTuple):
+    """The model that is profiled.
+
+    Attributes:
+        reference: MODEL, see `heterps.planning.problems.load_model`.
+        inputs: Of a model that is traced.
+        sequence_length: The same.
+        dtype: It is traced and measured in; None: the usual one.
+    """
+
+    reference: str
+    inputs: Sequence[str] = ()
+    sequence_length: int | None = None
+    dtype: str | None = None
+
+
+class Measurements(NamedTuple):
+    """What is measured of its layers.
+
+    Attributes:
+        device: As torch names it; None: nothing is measured.
+        device_type: That the times are filed under; None: this machine's processor.
+        micro_batches: Sizes, with commas between.
+        optimizer: None: the usual one.
+    """
+
+    device: str | None = None
+    device_type: str | None = None
+    micro_batches: str = "1,2,4"
+    optimizer: str | None = None
+
+
 def run_profile(
-    model: str,
+    asked: ModelRequest,
+    measured: Measurements,
     *,
     output: Path | None,
-    device: str | None,
-    device_type: str | None,
-    micro_batches: str,
-    dtype: str | None,
-    optimizer: str | None,
-    inputs: list[str],
-    sequence_length: int | None,
     trusts_code: bool,
     as_json: bool,
     explains_layers: bool = False,
 ) -> None:
-    """Traces, measures where a device is named, writes, prints."""
+    """Traces, measures where a device is named, writes, prints.
+
+    Args:
+        asked: The model.
+        measured: Of its layers.
+        output: The profile.
+        trusts_code: Code that a profile file names may run.
+        as_json: Print JSON.
+        explains_layers: Print every layer.
+    """
     try_outputs({"--output": (output, DOCUMENT_SUFFIXES)})
-    sizes = _parse_sizes(micro_batches)
-    if device is None:
-        # What is traced is traced in any dtype.
-        needing = {"device-type": device_type, "dtype": None if is_traced(model) else dtype}
-        for name, value in needing.items():
-            if value is not None:
-                raise HeterpsError(f"--{name} needs --device: without it nothing is measured")
-    elif device_type is None:
-        if device != "cpu":
-            raise HeterpsError(
-                f"--device {device} needs --device-type: the name that clusters know it by, "
-                "such as A100-40G"
-            )
-        device_type = HOST_TYPE
-    else:
-        _warn_of_unknown_type(device_type)
+    model, device, dtype = asked.reference, measured.device, asked.dtype
+    sizes = _parse_sizes(measured.micro_batches)
+    device_type = _type_of(measured, None if is_traced(model) else dtype)
     wanted = None if dtype is None else _one_of("dtype", dtype, get_args(Dtype))
-    profile = load_model(model, inputs, sequence_length, cast("Dtype | None", wanted))
+    profile = load_model(model, asked.inputs, asked.sequence_length, cast("Dtype | None", wanted))
     if device is not None:
         assert device_type is not None
         _check_memory(profile, sizes[-1], device)
@@ -117,7 +139,7 @@ def run_profile(
             micro_batch_sizes=sizes,
             dtype=cast(Dtype, wanted or profile.dtype),
             optimizer=cast(
-                Optimizer, _one_of("optimizer", optimizer or "adamw", get_args(Optimizer))
+                Optimizer, _one_of("optimizer", measured.optimizer or "adamw", get_args(Optimizer))
             ),
             partial=None if output is None else output.with_name(f"{output.name}.partial"),
         )
@@ -134,6 +156,33 @@ def run_profile(
     _write_and_print(profile, output, as_json)
     if not as_json:
         print_layers(profile, why, answer)
+
+
+def _type_of(measured: Measurements, dtype: str | None) -> str | None:
+    """What times are filed under; None: nothing is measured.
+
+    Args:
+        measured: As it was asked for.
+        dtype: The one that was asked for, where only measuring takes one.
+
+    Raises:
+        HeterpsError: What only measuring takes, without a device; or a device of unknown type.
+    """
+    device, device_type = measured.device, measured.device_type
+    if device is None:
+        for name, value in {"device-type": device_type, "dtype": dtype}.items():
+            if value is not None:
+                raise HeterpsError(f"--{name} needs --device: without it nothing is measured")
+        return None
+    if device_type is not None:
+        _warn_of_unknown_type(device_type)
+        return device_type
+    if device != "cpu":
+        raise HeterpsError(
+            f"--device {device} needs --device-type: the name that clusters know it by, "
+            "such as A100-40G"
+        )
+    return HOST_TYPE
 
 
 def _why_whole(profile: ModelProfile) -> dict[str, list[str]]:

@@ -147,7 +147,7 @@ def test_single_devices_of_many_nodes_are_one_class() -> None:
 def test_where_nodes_would_make_too_many_classes_devices_of_a_region_are_one_class(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("heterps_envs.problem.MAX_NODE_CLASSES", 4)
+    monkeypatch.setattr("heterps_envs.problem_documents.MAX_NODE_CLASSES", 4)
     problem = three_nodes()
     members = [[device.name for device in entry.devices] for entry in problem.classes]
     assert members == [["x-0", "x-1", "y"], ["z"], ["w"], ["v"]]

@@ -22,6 +22,7 @@ from heterps_agents.exact.solve import (
     SECONDS_PER_TRANSITION,
     ExactResult,
     Status,
+    WorkLimits,
     scratch,
     solve,
 )
@@ -70,7 +71,7 @@ def solve_frontier(
         kernel: From `heterps_envs.closed_form.kernel_tables.kernel_tables`.
         floor_s: Longest step time that is allowed.
         max_seconds: For each of the three sweeps, see `heterps_agents.exact.solve.solve`.
-        max_table_bytes: See there.
+        max_table_bytes: See `heterps_agents.exact.solve.WorkLimits`.
     """
     most = (max_seconds, max_table_bytes)
     fastest = _solved(kernel, Goal(floor_s=floor_s), *most)
@@ -102,7 +103,8 @@ def solve_frontier(
 def _solved(
     kernel: KernelTables, goal: Goal, max_seconds: float, max_table_bytes: float
 ) -> ExactResult:
-    return solve(kernel, goal, max_seconds=max_seconds, max_table_bytes=max_table_bytes)
+    limits = WorkLimits(table_bytes=max_table_bytes)
+    return solve(kernel, goal, max_seconds=max_seconds, limits=limits)
 
 
 def undominated(step_time_s: NDArray[np.float64], price: NDArray[np.float64]) -> list[int]:

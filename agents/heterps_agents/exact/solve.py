@@ -81,6 +81,18 @@ class ExactResult(NamedTuple):
     incumbent: NDArray[np.int32] | None = None
 
 
+class WorkLimits(NamedTuple):
+    """What a solve may take beside seconds.
+
+    Attributes:
+        table_bytes: It refuses to start where `table_bytes` is more.
+        transitions: It gives up after so many, if these are fewer than its seconds allow.
+    """
+
+    table_bytes: float = MAX_TABLE_BYTES
+    transitions: float = math.inf
+
+
 def solve(
     kernel: KernelTables,
     goal: Goal | None = None,
@@ -88,8 +100,7 @@ def solve(
     known: NDArray[np.int32] | None = None,
     below: float = math.inf,
     max_seconds: float = MAX_SECONDS,
-    max_table_bytes: float = MAX_TABLE_BYTES,
-    max_transitions: float = math.inf,
+    limits: WorkLimits = WorkLimits(),
     polish_evaluations: int = START_EVALUATIONS,
     on_better: Callable[[NDArray[np.int32], float], None] | None = None,
 ) -> ExactResult:
@@ -102,20 +113,19 @@ def solve(
         below: Only what costs at most this is looked for: without any the answer is `infeasible`.
         max_seconds: Give up before starting when `predicted_seconds` is more, and after as many
             transitions as should take this long.
-        max_table_bytes: Refuse to start when `table_bytes` is more.
-        max_transitions: Give up after so many, if these are fewer.
+        limits: Beside them.
         polish_evaluations: Of annealing, for what the narrow sweep finds. It pays where what is
             known is poor; with a placement that is hardly to be improved the proof is all.
         on_better: Called with each better code that a sweep ends with, and its cost.
     """
     goal = goal or Goal()
     expected_s = predicted_seconds(kernel)
-    if expected_s > max_seconds or table_bytes(kernel) > max_table_bytes:
+    if expected_s > max_seconds or table_bytes(kernel) > limits.table_bytes:
         return _nothing("over budget", 0)
     if known is None and below == math.inf:
         known = _good_code(kernel, goal)
     most = below if known is None else min(below, goal.cost(known, kernel))
-    max_transitions = min(max_transitions, max_seconds / SECONDS_PER_TRANSITION)
+    max_transitions = min(limits.transitions, max_seconds / SECONDS_PER_TRANSITION)
     room = FIRST_LABELS if expected_s < SHORT_SECONDS else MAX_LABELS
     search = _Search(kernel, goal, most, max_transitions, polish_evaluations, room)
     search.on_better = on_better

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from heterps_agents.exact.solve import SECONDS_PER_TRANSITION, solve
+from heterps_agents.exact.solve import SECONDS_PER_TRANSITION, WorkLimits, solve
 from heterps_agents.interface.question import Question
 from heterps_agents.learned.beam import Aims, BeamResult, Scorer, beam
 from heterps_agents.learned.window_labels import labels_for
@@ -189,7 +189,7 @@ class BestPlacements:
         seconds_left = self.budget.seconds_left / SECONDS_PER_TRANSITION
         found = solve(
             self.kernel, self.goal, known=code, max_seconds=SWEEP_S, polish_evaluations=0,
-            max_transitions=min(self.left * count, seconds_left),
+            limits=WorkLimits(transitions=min(self.left * count, seconds_left)),
         )  # fmt: skip
         # It looks at its limit after each set of stages, and may be a few beyond.
         self.budget.spend(min(-(-found.transitions // count), self.left))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import uncounted
 
 TABLE = 1024
+# As a number of stages: no more may follow.
+_DEAD = 1 << 30
 
 
 class Labels(NamedTuple):
@@ -68,3 +72,92 @@ def labels_for(size: int, layers: int, classes: int, options: int) -> Labels:
         table=np.empty(TABLE, np.int64),
         delay_s=np.empty((layers + 1, options)),
     )
+
+
+@uncounted
+def put_label(
+    labels: Any,
+    unused: int,
+    label: int,
+    stage: tuple[int, int, int, int, int],
+    price: float,
+    behind_s: float,
+    fill_s: float,
+) -> None:
+    """Writes the label of a stage that is put before another one.
+
+    Args:
+        labels: `Labels`.
+        unused: Where it is written.
+        label: That of the other one.
+        stage: Its first layer, option, replicas, class and devices.
+        price: See `Labels`.
+        behind_s: The same.
+        fill_s: The same.
+    """
+    start, kind, replicas, device_class, devices = stage
+    labels.behind[unused], labels.cut[unused] = label, start
+    labels.kind[unused], labels.replicas[unused] = kind, replicas
+    labels.total[unused] = labels.total[label] + replicas
+    labels.depth[unused] = labels.depth[label] + 1
+    labels.price[unused] = price
+    labels.behind_s[unused], labels.fill_s[unused] = behind_s, fill_s
+    key = start * 256 + kind
+    for other in range(labels.used.shape[1]):
+        used = labels.used[label, other] + (devices if other == device_class else 0)
+        labels.used[unused, other] = used
+        key = key * 1_000_003 + used
+    labels.key[unused] = key
+
+
+@uncounted
+def keep_label(labels: Any, label: int) -> int:
+    """Adds a label to its cut, unless another one is as good; returns the next unused one."""
+    cut, key = labels.cut[label], labels.key[label]
+    behind_s, fill_s = labels.behind_s[label], labels.fill_s[label]
+    place = key & (TABLE - 1)
+    previous, here = -1, labels.table[place]
+    while here >= 0:
+        following = labels.alike[here]
+        if labels.key[here] == key:
+            if labels.behind_s[here] <= behind_s and labels.fill_s[here] <= fill_s:
+                return label
+            if labels.behind_s[here] >= behind_s and labels.fill_s[here] >= fill_s:
+                labels.depth[here] = _DEAD
+                if previous >= 0:
+                    labels.alike[previous] = following
+                else:
+                    labels.table[place] = following
+                here = following
+                continue
+        previous, here = here, following
+    labels.alike[label], labels.table[place] = labels.table[place], label
+    labels.following[label], labels.first[cut] = labels.first[cut], label
+    return label + 1
+
+
+@njit(cache=True, error_model="numpy")
+def put_stages(stages: Any, count: int, first: int, last: int, labels: Any, winner: int) -> int:
+    """Puts the stages of a label in the window's place; returns how many there are then.
+
+    Args:
+        stages: (L + 1, 3) int64 of a placement; changed in place.
+        count: Stages in use.
+        first: The first one of the window.
+        last: The last one.
+        labels: `Labels`.
+        winner: The label of the window's first stage.
+    """
+    size, label = labels.depth[winner], winner
+    behind = count - last - 1
+    moved = stages[last + 1 : count].copy()
+    end = stages[last, 0]
+    row = first
+    while labels.behind[label] >= 0:
+        following = labels.behind[label]
+        stages[row, 0] = labels.cut[following]
+        stages[row, 1], stages[row, 2] = labels.kind[label], labels.replicas[label]
+        row, label = row + 1, following
+    stages[row - 1, 0] = end
+    stages[row : row + behind] = moved
+    return first + size + behind  # type: ignore[no-any-return]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from heterps_agents.learned.window_labels import TABLE
+from heterps_agents.learned.window_labels import keep_label, put_label, put_stages
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import (
     Built,
@@ -29,8 +29,6 @@ from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR, Goal, gra
 from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
 
 _GAIN = 1 - 1e-9
-# As a number of stages: no more may follow.
-_DEAD = 1 << 30
 
 
 class WindowProblem(NamedTuple):
@@ -147,7 +145,7 @@ def _improve_window(
     winner, best = _sweep(problem, window, labels, best, tries)
     if winner < 0:
         return count, best
-    return _write(stages, count, first, last, labels, winner), best
+    return put_stages(stages, count, first, last, labels, winner), best
 
 
 @uncounted
@@ -280,9 +278,9 @@ def _extend(
                 if unused >= len(labels.cut) - 1:
                     return _Found(unused, winner, best)
                 stage = (start, kind, replicas, device_class, replicas * size)
-                _put(labels, unused, label, stage, price, reached_s, filled_s)
+                put_label(labels, unused, label, stage, price, reached_s, filled_s)
                 if start > begin:
-                    unused = _keep(labels, unused)
+                    unused = keep_label(labels, unused)
                     continue
                 cost = _complete(k, goal, window, labels, unused)
                 if cost < best * _GAIN:
@@ -292,61 +290,6 @@ def _extend(
                         best / (price + window.front_price) if goal.is_price else best, goal.floor_s
                     )
     return _Found(unused, winner, best)
-
-
-@uncounted
-def _put(
-    labels: Any,
-    unused: int,
-    label: int,
-    stage: tuple[int, int, int, int, int],
-    price: float,
-    behind_s: float,
-    fill_s: float,
-) -> None:
-    """Writes the label of a stage that is put before another.
-
-    The stage is its first layer, option, replicas, class and devices.
-    """
-    start, kind, replicas, device_class, devices = stage
-    labels.behind[unused], labels.cut[unused] = label, start
-    labels.kind[unused], labels.replicas[unused] = kind, replicas
-    labels.total[unused] = labels.total[label] + replicas
-    labels.depth[unused] = labels.depth[label] + 1
-    labels.price[unused] = price
-    labels.behind_s[unused], labels.fill_s[unused] = behind_s, fill_s
-    key = start * 256 + kind
-    for other in range(labels.used.shape[1]):
-        used = labels.used[label, other] + (devices if other == device_class else 0)
-        labels.used[unused, other] = used
-        key = key * 1_000_003 + used
-    labels.key[unused] = key
-
-
-@uncounted
-def _keep(labels: Any, label: int) -> int:
-    """Adds a label to its cut, unless another one is as good; returns the next unused one."""
-    cut, key = labels.cut[label], labels.key[label]
-    behind_s, fill_s = labels.behind_s[label], labels.fill_s[label]
-    place = key & (TABLE - 1)
-    previous, here = -1, labels.table[place]
-    while here >= 0:
-        following = labels.alike[here]
-        if labels.key[here] == key:
-            if labels.behind_s[here] <= behind_s and labels.fill_s[here] <= fill_s:
-                return label
-            if labels.behind_s[here] >= behind_s and labels.fill_s[here] >= fill_s:
-                labels.depth[here] = _DEAD
-                if previous >= 0:
-                    labels.alike[previous] = following
-                else:
-                    labels.table[place] = following
-                here = following
-                continue
-        previous, here = here, following
-    labels.alike[label], labels.table[place] = labels.table[place], label
-    labels.following[label], labels.first[cut] = labels.first[cut], label
-    return label + 1
 
 
 @uncounted
@@ -368,21 +311,3 @@ def _complete(k: Any, goal: Any, window: Any, labels: Any, label: int) -> float:
         price += replicas * k.price_usd_per_hour[kind]
         next_kind = kind
     return graded_cost(behind_s, price, 0.0, goal)  # type: ignore[no-any-return]
-
-
-@njit(cache=True, error_model="numpy")
-def _write(stages: Any, count: int, first: int, last: int, labels: Any, winner: int) -> int:
-    """Puts the stages of a label in the window's place; returns how many there are then."""
-    size, label = labels.depth[winner], winner
-    behind = count - last - 1
-    moved = stages[last + 1 : count].copy()
-    end = stages[last, 0]
-    row = first
-    while labels.behind[label] >= 0:
-        following = labels.behind[label]
-        stages[row, 0] = labels.cut[following]
-        stages[row, 1], stages[row, 2] = labels.kind[label], labels.replicas[label]
-        row, label = row + 1, following
-    stages[row - 1, 0] = end
-    stages[row : row + behind] = moved
-    return first + size + behind  # type: ignore[no-any-return]

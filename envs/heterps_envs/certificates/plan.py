@@ -19,20 +19,20 @@ from itertools import pairwise
 
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.units import bytes_text
+from heterps_envs.certificates.bound_check import (
+    TOLERANCE,
+    BoundCheck,
+    Findings,
+    TimedStages,
+    rounding_of_groups_s,
+    rounding_s,
+)
 from heterps_envs.certificates.definition import PlainStage, closed_form_s, stage_bytes
-from heterps_envs.certificates.plain_bounds import OwnBound, own_bound
-from heterps_envs.certificates.plain_search import Wanted, find_better
-from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.tied import tied_share
 from heterps_envs.simulator.simulate import lacks_memory, misses_floor
 from heterps_envs.stage_tables import has_strategies, replicas_are_alike, stage_tables
-
-# Sums may be taken in another order than here.
-TOLERANCE = 1e-6
-# Of one addition, as a share of the sum.
-EPSILON = 2.0**-52
 
 
 @dataclass(frozen=True)
@@ -89,41 +89,35 @@ class _Check:
     def __init__(self, problem: Problem, plan: Plan, bound: Bound) -> None:
         self.problem, self.plan, self.bound = problem, plan, bound
         self.tables = problem.bounding_tables
-        self.rounding_s = 0.0
-        self.problems: list[str] = []
-        self.checked: list[str] = []
-        self.unchecked: list[str] = []
+        self.found = Findings()
 
     def run(self, prices: Sequence[float] | None, max_steps: int) -> CertificateReport:
-        stages = self._stages()
-        step_time_s = None
+        stages, timed = self._stages(), None
         if stages is not None:
             self._check_counts()
             own_tables, own_stages = self._own_tables(stages)
             step_time_s = closed_form_s(own_tables, own_stages)
-            self.rounding_s = max(_rounding_s(own_tables, own_stages), self._rounding_of_groups_s())
+            rounded_s = max(
+                rounding_s(own_tables, own_stages), rounding_of_groups_s(self.problem, self.plan)
+            )
+            timed = TimedStages(stages, step_time_s, rounded_s)
             if has_strategies(self.plan):
                 self._check_memory(own_tables, own_stages, stages)
             else:
                 self._check_memory(self.tables, stages, stages)
-            self.checked.append(f"closed-form step time: {step_time_s:.9g} s")
+            self.found.checked.append(f"closed-form step time: {step_time_s:.9g} s")
             self._check_floor(step_time_s)
-        own = own_bound(self.tables, prices)
-        if self._has_options():  # what is searched here has stages on one device alone
-            own = own._replace(step_time_s=0.0)
-        optimality = self._check_bound(stages, step_time_s, own, max_steps)
+        claim = BoundCheck(self.problem, self.plan, self.bound, self.found)
+        own = claim.own_bound(prices)
+        optimality = claim.optimality(timed, own, max_steps)
         return CertificateReport(
-            step_time_s,
+            None if timed is None else timed.step_time_s,
             own.step_time_s,
             optimality,
-            tuple(self.problems),
-            tuple(self.checked),
-            tuple(self.unchecked),
+            tuple(self.found.problems),
+            tuple(self.found.checked),
+            tuple(self.found.unchecked),
         )
-
-    def _has_options(self) -> bool:
-        """Whether stages may be more than layers on one device that keep all that they save."""
-        return has_strategies(self.plan) or not self.problem.strategy.is_plain
 
     def _own_tables(self, stages: Sequence[PlainStage]) -> tuple[CostTables, Sequence[PlainStage]]:
         """With the plan's own links, where equal nodes share classes, and its stages' ways."""
@@ -138,7 +132,7 @@ class _Check:
         plan, problem = self.plan, self.problem
         unknown = [name for name in plan.devices if name not in problem.class_of]
         if unknown or plan.num_layers != self.tables.num_layers:
-            self.problems.append(
+            self.found.problems.append(
                 f"the plan names devices that the cluster lacks: {', '.join(unknown)}"
                 if unknown
                 else f"the plan has {plan.num_layers} layers, the model {self.tables.num_layers}"
@@ -170,12 +164,12 @@ class _Check:
             )
         )
         if not is_placement:
-            self.unchecked.append(
+            self.found.unchecked.append(
                 "step time and memory: the plan is no chain of stages with equal replicas, one on "
                 "each device or group of devices"
             )
             return None
-        self.checked.append("every micro-batch passes every layer once")
+        self.found.checked.append("every micro-batch passes every layer once")
         return [
             PlainStage(*part, kind.pop(), len(groups[part]))
             for part, kind in zip(ordered, kinds, strict=True)
@@ -190,21 +184,23 @@ class _Check:
         names = [name for stage in self.plan.stages for name in stage.devices]
         twice = [name for name, times in Counter(names).items() if times > 1]
         if twice:
-            self.problems.append(f"several stages on one device: {', '.join(twice)}")
+            self.found.problems.append(f"several stages on one device: {', '.join(twice)}")
         used: Counter[int] = Counter()
         for entry in self.plan.stages:
             used.update(self.problem.class_of[name] for name in entry.devices)
         for kind, count in used.items():
             if count > self.tables.device_count[kind]:
-                self.problems.append(
+                self.found.problems.append(
                     f"{count} devices of {self.problem.classes[kind].name}; there are "
                     f"{self.tables.device_count[kind]}"
                 )
         for entry in self.plan.stages:
             devices = [self.problem.device_named[name] for name in entry.devices]
             if len({device.node for device in devices}) > 1:
-                self.problems.append(f"the devices of stage {entry.name!r} are on several nodes")
-        self.checked.append("every stage has devices of its own")
+                self.found.problems.append(
+                    f"the devices of stage {entry.name!r} are on several nodes"
+                )
+        self.found.checked.append("every stage has devices of its own")
 
     def _check_memory(
         self, tables: CostTables, own: Sequence[PlainStage], stages: Sequence[PlainStage]
@@ -227,11 +223,11 @@ class _Check:
                 )
             behind += stage.replicas
         if not lacking:
-            self.checked.append("memory of every device")
+            self.found.checked.append("memory of every device")
         elif lacks_memory(self.problem, self.plan):
-            self.problems += lacking
+            self.found.problems.extend(lacking)
         else:
-            self.unchecked.append(
+            self.found.unchecked.append(
                 "memory: by the rule of planners some device has too little, by the simulator none"
             )
 
@@ -255,133 +251,11 @@ class _Check:
             return
         reached = self.problem.job.global_batch_size / max(step_time_s, 1e-30)
         if reached >= floor * (1 - TOLERANCE):
-            self.checked.append("the throughput floor")
+            self.found.checked.append("the throughput floor")
         elif misses_floor(self.problem, self.plan):
-            self.problems.append(f"{reached:.6g} samples/s; the floor is {floor:g}")
+            self.found.problems.append(f"{reached:.6g} samples/s; the floor is {floor:g}")
         else:  # its micro-batches are all full
-            self.unchecked.append(
+            self.found.unchecked.append(
                 f"the throughput floor: {reached:.6g} samples/s by the closed form are too few, "
                 "by the simulator it is kept"
             )
-
-    def _check_bound(
-        self,
-        stages: Sequence[PlainStage] | None,
-        step_time_s: float | None,
-        own: OwnBound,
-        max_steps: int,
-    ) -> str:
-        """What can be confirmed of the claim; writes why."""
-        claimed_s, is_proof = self.bound.step_time_s, self.bound.status == "proven"
-        by_price = self.problem.job.objective == "price"
-        if claimed_s is None or self.bound.status == "unknown":
-            return "unknown"
-        if step_time_s is None or stages is None:
-            self.unchecked.append("the bound: the plan has no closed form")
-            return "not re-checked"
-        wrong = self._contradiction(claimed_s, step_time_s)
-        if wrong is not None:
-            self.problems.append(wrong)
-            return "not re-checked"
-        if self._has_options():
-            self.unchecked.append(
-                "the bound: placements with other groups, recomputing, offloading or sharding are "
-                "not searched"
-            )
-            return "not re-checked"
-        if not is_proof and by_price:
-            self.unchecked.append("the gap of the price; the bound on the step time is re-checked")
-        if claimed_s <= own.step_time_s * (1 + TOLERANCE) and not (is_proof and by_price):
-            self.checked.append(f"the bound: no placement takes less than {own.step_time_s:.9g} s")
-            return self.bound.status
-        return self._search(stages, claimed_s, own, is_proof and by_price, max_steps)
-
-    def _contradiction(self, claimed_s: float, step_time_s: float) -> str | None:
-        if claimed_s > step_time_s * (1 + TOLERANCE) + self.rounding_s:
-            return f"the bound of {claimed_s:.9g} s is above the plan's own {step_time_s:.9g} s"
-        gap = self.bound.gap or 0.0
-        if self.problem.job.objective == "price" and self.bound.status != "proven":
-            return None
-        if step_time_s > claimed_s * (1 + gap) * (1 + TOLERANCE) + self.rounding_s:
-            return (
-                f"the plan takes {step_time_s:.9g} s, more than the bound of {claimed_s:.9g} s and "
-                f"the gap of {100 * gap:.4g} % allow"
-            )
-        return None
-
-    def _search(
-        self,
-        stages: Sequence[PlainStage],
-        claimed_s: float,
-        own: OwnBound,
-        by_price: bool,
-        max_steps: int,
-    ) -> str:
-        """Tries every placement that could contradict the claim."""
-        floor = self.problem.job.min_throughput_samples_per_s
-        slowest_s = math.inf if floor is None else self.problem.job.global_batch_size / floor
-        below = self._weight(stages, by_price) * claimed_s * (1 - TOLERANCE)
-        wanted = Wanted(
-            below_s=slowest_s if by_price else min(below, slowest_s),
-            below_cost=below if by_price else math.inf,
-        )
-        found = find_better(self.tables, wanted, own.prices, max_steps)
-        if found.stages is not None:
-            step_time_s = closed_form_s(self.tables, found.stages)
-            text = f"{step_time_s:.9g} s with the stages {[tuple(each) for each in found.stages]}"
-            most_s = step_time_s + _rounding_s(self.tables, found.stages)
-            if self._weight(found.stages, by_price) * most_s < below:
-                self.problems.append(f"another placement is better: {text}")
-            else:
-                self.unchecked.append(f"the bound: within the rounding of sums, it is {text}")
-            return "not re-checked"
-        if found.is_finished:
-            self.checked.append(f"the bound: no placement is better ({found.steps} stages tried)")
-            return self.bound.status
-        self.unchecked.append(
-            f"the bound: the search did not end within {found.steps} stages; no placement takes "
-            f"less than {own.step_time_s:.9g} s"
-        )
-        return "not re-checked"
-
-    def _rounding_of_groups_s(self) -> float:
-        """The same of stages that are carried out in other ways than the tables of classes say."""
-        if not has_strategies(self.plan):
-            return 0.0
-        problem, stages = self.problem, self.plan.stages
-        longest_s = max(
-            float(
-                problem.for_stage(stage)
-                .tables.compute_s[:, problem.class_of[stage.devices[0]]]
-                .sum()
-            )
-            for stage in stages
-        )
-        # Recomputing takes another forward pass.
-        return _digits_s(self.tables, len(stages), 2 * longest_s)
-
-    def _weight(self, stages: Sequence[PlainStage], by_price: bool) -> float:
-        """What a second counts as: with the objective price, what all devices cost an hour.
-
-        And a little, so that of equally cheap placements (free devices) the faster one is meant.
-        """
-        if not by_price:
-            return 1.0
-        prices = self.tables.price_usd_per_hour
-        per_hour = sum(each.replicas * float(prices[each.kind]) for each in stages)
-        return per_hour + TIE_BREAK_USD_PER_HOUR
-
-
-def _rounding_s(tables: CostTables, stages: Sequence[PlainStage]) -> float:
-    """By how much the kernels' step time may be off.
-
-    Their seconds of a stage are differences of sums over all layers in front: where one of those
-    takes far longer on the stage's devices than its own layers do, its last digits are missing.
-    """
-    longest_s = max(float(tables.compute_s[:, stage.kind].sum()) for stage in stages)
-    return _digits_s(tables, len(stages), longest_s)
-
-
-def _digits_s(tables: CostTables, num_stages: int, longest_s: float) -> float:
-    passes = tables.num_micro_batches + 2 * num_stages
-    return EPSILON * tables.num_layers * passes * longest_s

@@ -11,7 +11,7 @@ import numpy as np
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Stage
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.layer_costs.memory import LayerMemory
+from heterps_envs.layer_costs.pass_memory import pass_bytes, summed
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.plan_arrays import state_parts
 from heterps_envs.schedule.tied import tied_share
@@ -140,8 +140,9 @@ def _row(problem: Problem, stage: Stage, kind: int, gradients: Floats, share: fl
     known = problem.derived.get(key)
     if not isinstance(known, _Row):
         freed = _freed(problem, stage, kind)
-        columns = _micro_batch(problem, stage, kind, gradients, freed, share)
-        known = _Row(columns, float(gradients.sum()), _summed(gradients[::-1]), freed)
+        passes = pass_bytes(problem.layer_memory, stage, kind, gradients, freed, share)
+        columns = (*passes, _workspace_bytes(problem, stage, kind))
+        known = _Row(columns, float(gradients.sum()), summed(gradients[::-1]), freed)
         problem.derived[key] = known
     return known
 
@@ -267,108 +268,10 @@ def _gradients(
     return found * problem.job.weight_bytes_per_parameter
 
 
-def _micro_batch(
-    problem: Problem, stage: Stage, kind: int, gradients: Floats, freed: Floats, share: float
-) -> tuple[float, ...]:
-    """The columns of `StageBytes` for one stage, from `kept_bytes` on."""
-    memory = problem.layer_memory
-    first, last, recomputed = stage.first_layer, stage.last_layer, stage.recompute_layers
-    part, back_first = slice(first, last + 1), np.arange(last, first - 1, -1)
-    kept = memory.kept_bytes(first, last, kind, recomputed, stage.offloaded_layers)
-    workspace = float(memory.workspace_bytes[part, kind].max())
-    away = list(stage.offloaded_layers)
+def _workspace_bytes(problem: Problem, stage: Stage, kind: int) -> float:
+    """Beyond what micro-batches and gradients hold, while a pass of the stage runs."""
+    part, away = slice(stage.first_layer, stage.last_layer + 1), list(stage.offloaded_layers)
+    workspace = float(problem.layer_memory.workspace_bytes[part, kind].max())
     if away:
         workspace += float(problem.offload.passing_bytes[away, kind].max())
-    # Layers are done back first; the one that is under way may have been computed again.
-    gone = -freed
-    for layer in recomputed:
-        gone[last - layer] += memory.own_bytes[layer, kind] + memory.saved_out_bytes[layer]
-    new = gradients[::-1]
-    first_pass = _worst_moment(
-        _summed(new),
-        share * gone,
-        _uneven(memory.backward_peaks.first_backward[back_first, kind], new, share),
-    )
-    return (
-        kept,
-        *_deferred(memory, stage, kind, kept, gone, new, share, first_pass),
-        workspace,
-    )
-
-
-def _deferred(
-    memory: LayerMemory,
-    stage: Stage,
-    kind: int,
-    kept: float,
-    gone: Floats,
-    new: Floats,
-    share: float,
-    first_pass: tuple[float, float],
-) -> tuple[float, ...]:
-    """The columns from `later_bytes` to `first_weight`; layers are in the order of the pass."""
-    layers = np.arange(stage.last_layer, stage.first_layer - 1, -1)
-    peaks, again = memory.backward_peaks, float(max(gone.max(), 0.0))
-    early = np.nan_to_num(np.minimum(peaks.early_gradient[layers, kind], new))
-    late, deferred = new - early, memory.deferred_bytes[layers]
-    if np.isnan(deferred).any():  # then all that is kept but for what crossed the cuts
-        first, last = stage.first_layer, stage.last_layer
-        later = kept - memory.out_bytes[last] - memory.in_bytes[first]
-        later += memory.saved_in_bytes[first]
-        nothing = np.zeros(len(layers) + 1)
-        first_input = _worst_moment(_summed(early), nothing, early)
-        first_weight = _worst_moment(_summed(late), nothing, late)
-        return (later, again, again, *first_pass, early.sum(), *first_input, *first_weight)
-    put_off = _summed(deferred)
-    turn = _or(peaks.later_input[layers, kind], deferred)
-    later_input = _worst_moment(np.zeros(len(put_off)), put_off + gone, turn)
-    at_once = np.minimum(
-        _uneven(peaks.first_input[layers, kind], early + deferred, share, early),
-        early + share * turn,
-    )
-    first_input = _worst_moment(_summed(early), share * (put_off + gone), at_once)
-    first_weight = _worst_moment(
-        _summed(late), -share * put_off, _uneven(peaks.first_weight[layers, kind], late, share)
-    )
-    return (
-        float(put_off[-1]),
-        max(sum(later_input), 0.0),
-        again,
-        *first_pass,
-        float(early.sum()),
-        *first_input,
-        *first_weight,
-    )
-
-
-def _worst_moment(come: Floats, gone: Floats, beyond: Floats) -> tuple[float, float]:
-    """Gradients, and what else is beyond that before the pass, where both together are most.
-
-    Args:
-        come: (n + 1,) gradients when 0 .. n layers are done.
-        gone: (n + 1,) what else has come by then; negative where more has gone.
-        beyond: (n,) most of both together in the course of a layer, above that at its start.
-    """
-    level = come + gone
-    level[:-1] += beyond
-    worst = int(np.argmax(level))
-    return float(level[worst] - gone[worst]), float(gone[worst])
-
-
-def _uneven(measured: Floats, most: Floats, share: float, at_zero: Floats | None = None) -> Floats:
-    """(n,) of a micro-batch that is a share of a full one: a line from a micro-batch of nothing.
-
-    Where nobody has measured it, all that comes may be there before anything goes: `most`.
-    """
-    start = most if at_zero is None else at_zero
-    share = min(share, 1.0)
-    return np.minimum(share * _or(measured, most) + (1 - share) * start, most)
-
-
-def _or(measured: Floats, otherwise: Floats) -> Floats:
-    return np.where(np.isnan(measured), otherwise, measured)
-
-
-def _summed(values: Floats) -> Floats:
-    """(n + 1,) sums of the first 0 .. n."""
-    return np.concatenate([[0.0], np.cumsum(values)])
+    return workspace

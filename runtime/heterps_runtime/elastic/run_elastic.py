@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_events import RunEvent
@@ -36,6 +37,19 @@ from heterps_runtime.specification.run import SPECIFICATION_FILE
 from heterps_runtime.specification.trust import agreed_program
 
 
+class Whereabouts(NamedTuple):
+    """Where the devices of a run are, at first.
+
+    Attributes:
+        absent: Those that are nowhere yet.
+        others: The other hosts, on host 0 of several; they call
+            `heterps_runtime.fleet.agent.serve_host`. All devices of a host that is lost are lost.
+    """
+
+    absent: Sequence[str] = ()
+    others: OtherHosts | None = None
+
+
 def run_elastic(
     problem: Problem,
     plan: Plan,
@@ -43,10 +57,9 @@ def run_elastic(
     replanner: Replanner,
     *,
     events: Sequence[RunEvent] = (),
-    absent: Sequence[str] = (),
+    where: Whereabouts = Whereabouts(),
     hooks: RunHooks | None = None,
     trust_code: bool = False,
-    others: OtherHosts | None = None,
 ) -> RunResult:
     """Trains until a step, whatever happens to the devices on the way.
 
@@ -63,18 +76,16 @@ def run_elastic(
             takes the run back to its beginning. The port is not used.
         replanner: Finds the plan of a changed set of devices.
         events: Faults and joins that are injected, and devices that get slower.
-        absent: Devices that are not there at first.
+        where: By default all devices are there, on this host.
         hooks: Who is called while the run goes on; by default remarks are warnings.
         trust_code: Code that the profile or the settings name may run.
-        others: The other hosts, on host 0 of several; they call
-            `heterps_runtime.fleet.agent.serve_host`. All devices of a host that is lost are lost.
 
     Raises:
         PlanMismatchError: As `run_plan` does.
         NotEnoughDevicesError: The devices that are left are too few for any plan.
         HeterpsError: As `run_plan` does, or `replanner` finds no plan.
     """
-    hooks = hooks or RunHooks()
+    hooks, (absent, others) = hooks or RunHooks(), where
     if trust_code:
         trust_source(problem.profile.source)
     program = agreed_program(settings, trust_code=trust_code)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from heterps_agents.exact import solve as exact
-from heterps_agents.exact.solve import predicted_seconds, solve, table_bytes
+from heterps_agents.exact.solve import WorkLimits, predicted_seconds, solve, table_bytes
 from heterps_envs.closed_form.formula import FITS, evaluate, is_dominated
 from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal
@@ -131,7 +131,8 @@ def test_a_problem_over_the_limits_is_refused_before_the_work() -> None:
     kernel = kernel_tables(random_tables(0, 64, [8] * 10))
     assert solve(kernel).status == "over budget"
     small = kernel_tables(random_tables(0, 8, [2, 2], memory=10.0))
-    assert solve(small, max_table_bytes=int(table_bytes(small)) - 1).status == "over budget"
+    limits = WorkLimits(table_bytes=int(table_bytes(small)) - 1)
+    assert solve(small, limits=limits).status == "over budget"
     refused = solve(small, max_seconds=predicted_seconds(small) * 0.99)
     assert (refused.status, refused.transitions) == ("over budget", 0)
 

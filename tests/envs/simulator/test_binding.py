@@ -71,7 +71,7 @@ def test_what_is_bound_without_checks_is_what_checks_make_of_it(
 def two_kinds_on_three_nodes(monkeypatch: pytest.MonkeyPatch) -> Problem:
     """Node a: two slow; node b: one fast, two slow; node c: one fast. Slow links between nodes."""
     # Few classes: these tests are about the choice of nodes inside a class.
-    monkeypatch.setattr("heterps_envs.problem.MAX_NODE_CLASSES", 0)
+    monkeypatch.setattr("heterps_envs.problem_documents.MAX_NODE_CLASSES", 0)
     inside = Link(latency_s=0.0, bandwidth_bytes_per_s=100.0)
     problem = chain_problem(
         [1] * 4,

@@ -22,7 +22,7 @@ from heterps_configs.errors import NotEnoughDevicesError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.elastic.records import MembershipChange
-from heterps_runtime.elastic.run_elastic import run_elastic
+from heterps_runtime.elastic.run_elastic import Whereabouts, run_elastic
 from heterps_runtime.run.parent import PlanUpdate, RunHooks
 from heterps_runtime.run.result import RunResult, StepProgress
 from heterps_runtime.run.verify import reference_losses
@@ -138,7 +138,7 @@ class ElasticCase:
             ),
             replanner or Chains(self.problem),
             events=events,
-            absent=absent,
+            where=Whereabouts(absent),
             trust_code=trust_code,
             hooks=RunHooks(on_progress=self._progress, on_message=self._say, on_plan=on_plan),
         )

@@ -23,7 +23,7 @@ from benchmarks.online.recovery.injection_cases import (
     problem,
 )
 from benchmarks.online.recovery.injection_run import processes_in
-from benchmarks.online.recovery.injections import listeners_while, open_sockets
+from benchmarks.online.recovery.injection_verdict import listeners_while, open_sockets
 from benchmarks.online.recovery.spot import _summary
 from benchmarks.shared.sockets import listeners_of
 from heterps_envs.closed_form.placement import check_plan

@@ -1,4 +1,4 @@
-"""Options of `heterps import`."""
+"""Options of `heterps export` and `heterps import`, which write and read what other tools run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,50 @@ from heterps.cli.options import (
     JobFile,
     Json,
     Model,
+    MovedCluster,
+    MovedModel,
     OptimizerOption,
     ScheduleOption,
     SequenceLength,
 )
 
 SOURCES = ("accelerate", "megatron")
+
+
+def export(
+    plan: Annotated[Path, typer.Argument(help="A plan file.")],
+    folder: Annotated[Path, typer.Argument(help="Where to write: a new or an empty folder.")],
+    target: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            help="accelerate, deepspeed, megatron, torch-pipelining, torchtitan, vllm: the plan. "
+            "safetensors: weights as from_pretrained reads them.",
+        ),
+    ],
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            help="Of a run: whose weights are written; a folder of them: the newest.",
+        ),
+    ] = None,
+    model: MovedModel = None,
+    cluster: MovedCluster = None,
+    as_json: Json = False,
+) -> None:
+    """Write a plan, or what was trained under it, for another tool."""
+    from heterps.commands.export import run_export
+
+    run_export(
+        plan,
+        folder,
+        target=target,
+        checkpoint=checkpoint,
+        model=model,
+        cluster=cluster,
+        as_json=as_json,
+    )
 
 
 def import_plan(
@@ -65,27 +103,28 @@ def import_plan(
 ) -> None:
     """Read a split that another tool runs, as a plan: to simulate it, compare it and report it."""
     from heterps.commands.import_plan import run_import
+    from heterps.commands.requests import JobOptions, ProblemRequest
     from heterps.planning.strategies import OPEN
 
-    fields = {
-        "global_batch_size": global_batch,
-        "micro_batch_size": micro_batch,
-        "dtype": dtype,
-        "optimizer": optimizer,
-        "schedule": schedule,
-    }
+    options = JobOptions(
+        global_batch_size=global_batch,
+        micro_batch_size=micro_batch,
+        dtype=dtype,
+        optimizer=optimizer,
+        schedule=schedule,
+    )
     run_import(
         path,
-        model,
-        cluster,
-        {
-            "job_file": job,
-            "inputs": tuple(inputs or ()),
-            "sequence_length": sequence_length,
+        ProblemRequest(
+            model,
+            cluster,
+            options,
+            job_file=job,
+            inputs=tuple(inputs or ()),
+            sequence_length=sequence_length,
             # The bound is one of all plans with such micro-batches.
-            "strategy": OPEN.changed(chooses_micro_batch=False),
-            **{name: value for name, value in fields.items() if value is not None},
-        },
+            strategy=OPEN.changed(chooses_micro_batch=False),
+        ),
         source=source,
         devices=devices,
         output=output,

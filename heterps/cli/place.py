@@ -1,0 +1,278 @@
+"""Options of `heterps place` and `heterps compare`."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heterps.cli.completion import planners
+from heterps.cli.devices import BudgetUsd, Excluded, MaxDevices, Regions, offer_of
+from heterps.cli.options import (
+    OUTPUT,
+    PLANNING,
+    ChosenMicroBatch,
+    ClusterOption,
+    CpuSeconds,
+    DtypeOption,
+    Effort,
+    Evaluations,
+    FrontierFigure,
+    FrontierFlag,
+    GlobalBatch,
+    InputOption,
+    JobFile,
+    Json,
+    MinThroughput,
+    Model,
+    ObjectiveOption,
+    OffloadOption,
+    OptimizerOption,
+    PolicyFile,
+    RecomputeOption,
+    ScheduleOption,
+    Seconds,
+    Seed,
+    SequenceLength,
+    ShardState,
+    TensorParallel,
+)
+from heterps_configs.errors import HeterpsError
+
+
+def place(
+    model: Model,
+    cluster: ClusterOption,
+    planner: Annotated[
+        str | None,
+        typer.Option(
+            "--planner",
+            "-p",
+            help="auto (the default; with --policy ppo), exact, ppo, annealing, genetic, "
+            "cross-entropy, greedy, random, ...: a planner or a system of `heterps list planners`.",
+            autocompletion=planners,
+            rich_help_panel=PLANNING,
+        ),
+    ] = None,
+    objective: ObjectiveOption = None,
+    min_throughput: MinThroughput = None,
+    global_batch: GlobalBatch = None,
+    micro_batch: ChosenMicroBatch = None,
+    tensor_parallel: TensorParallel = None,
+    recompute: RecomputeOption = None,
+    shard_state: ShardState = None,
+    offload: OffloadOption = None,
+    dtype: DtypeOption = None,
+    optimizer: OptimizerOption = None,
+    schedule: ScheduleOption = None,
+    job: JobFile = None,
+    inputs: InputOption = None,
+    sequence_length: SequenceLength = None,
+    budget_usd_per_hour: BudgetUsd = None,
+    max_devices: MaxDevices = None,
+    region: Regions = None,
+    exclude: Excluded = None,
+    evaluations: Evaluations = None,
+    seconds: Seconds = None,
+    cpu_seconds: CpuSeconds = None,
+    effort: Effort = None,
+    policy: PolicyFile = None,
+    seed: Seed = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the plan to this file.", rich_help_panel=OUTPUT),
+    ] = None,
+    explains: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Show what one other choice would cost for each stage: tensor parallel, recompute,"
+            " offload, sharded state; why other sizes of micro-batches lost, and why devices idle.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+    frontier: FrontierFlag = False,
+    figure: FrontierFigure = None,
+    as_json: Json = False,
+) -> None:
+    """Plan: print the estimate, the bound and the table of stages."""
+    from heterps.commands.requests import JobOptions, Limits, PlannerRequest, ProblemRequest
+    from heterps.planning.strategies import micro_batch_size, strategy_of
+
+    chosen = (tensor_parallel, recompute, shard_state, offload)
+    strategy = strategy_of(*chosen, micro_batch, job_file=job)
+    options = JobOptions(
+        objective=objective,
+        min_throughput_samples_per_s=min_throughput,
+        global_batch_size=global_batch,
+        micro_batch_size=micro_batch_size(micro_batch),
+        dtype=dtype,
+        optimizer=optimizer,
+        schedule=schedule,
+    )
+    asked = ProblemRequest(
+        model,
+        cluster,
+        options,
+        job_file=job,
+        inputs=tuple(inputs or ()),
+        sequence_length=sequence_length,
+        strategy=strategy,
+        names_ways=any(choice is not None for choice in chosen),
+    )
+    offer = offer_of(budget_usd_per_hour, max_devices, region, exclude)
+    if frontier:
+        from heterps.commands.frontier import run_frontier
+
+        if any(option is not None for option in (effort, cpu_seconds, policy)):
+            warnings.warn(
+                "--frontier is exact: --effort, --cpu-seconds and --policy are ignored",
+                stacklevel=1,
+            )
+        if explains:
+            raise HeterpsError(
+                "--explain is about the stages of one plan, and --frontier has many: leave out one"
+            )
+        run_frontier(
+            asked,
+            planner or "auto",
+            seconds=seconds,
+            output=output,
+            figure=figure,
+            as_json=as_json,
+            offer=offer,
+        )
+        return
+    if figure is not None:
+        raise HeterpsError("--figure draws the frontier: add --frontier")
+    from heterps.commands.place import run_place
+
+    run_place(
+        asked,
+        PlannerRequest(planner, policy, effort, seed),
+        Limits(evaluations, seconds, cpu_seconds),
+        output=output,
+        as_json=as_json,
+        explains=explains,
+        offer=offer,
+    )
+
+
+def compare(
+    model: Model,
+    cluster: ClusterOption,
+    chosen: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--planner",
+            "--planners",
+            "-p",
+            help="Only these of `heterps list planners`, with commas or repeated; all: with the "
+            "systems of papers; field: these systems beside auto, asymmetric and uniform-3d.",
+            autocompletion=planners,
+            rich_help_panel=PLANNING,
+        ),
+    ] = None,
+    objective: ObjectiveOption = None,
+    min_throughput: MinThroughput = None,
+    global_batch: GlobalBatch = None,
+    micro_batch: ChosenMicroBatch = None,
+    tensor_parallel: TensorParallel = None,
+    recompute: RecomputeOption = None,
+    shard_state: ShardState = None,
+    offload: OffloadOption = None,
+    dtype: DtypeOption = None,
+    optimizer: OptimizerOption = None,
+    schedule: ScheduleOption = None,
+    job: JobFile = None,
+    inputs: InputOption = None,
+    sequence_length: SequenceLength = None,
+    evaluations: Annotated[
+        int,
+        typer.Option(
+            "--evaluations",
+            help="Placements that each planner may evaluate.",
+            rich_help_panel=PLANNING,
+        ),
+    ] = 10_000,
+    seconds: Seconds = None,
+    cpu_seconds: CpuSeconds = None,
+    with_all: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Also planners that train a network, where that takes long.",
+            rich_help_panel=PLANNING,
+        ),
+    ] = False,
+    policy: PolicyFile = None,
+    seed: Seed = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Folder for the plan file and the timeline of each planner, and for the table as "
+            "JSON, CSV and HTML.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    log_directory: Annotated[
+        Path, typer.Option("--logdir", help="TensorBoard folder.", rich_help_panel=OUTPUT)
+    ] = Path("runs/compare"),
+    tensorboard: Annotated[
+        bool,
+        typer.Option(
+            "--tensorboard/--no-tensorboard",
+            help="Write TensorBoard files.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = True,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure",
+            help="Draw each planner's best cost over its CPU seconds as PNG or SVG.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """All planners on one problem at an equal budget: a table and TensorBoard."""
+    from heterps.commands.compare import CompareFiles, run_compare
+    from heterps.commands.requests import JobOptions, Limits, ProblemRequest
+    from heterps.planning.strategies import micro_batch_size, strategy_of
+
+    strategy = strategy_of(
+        tensor_parallel, recompute, shard_state, offload, micro_batch, job_file=job
+    )
+    options = JobOptions(
+        objective=objective,
+        min_throughput_samples_per_s=min_throughput,
+        global_batch_size=global_batch,
+        micro_batch_size=micro_batch_size(micro_batch),
+        dtype=dtype,
+        optimizer=optimizer,
+        schedule=schedule,
+    )
+    asked = ProblemRequest(
+        model,
+        cluster,
+        options,
+        job_file=job,
+        inputs=tuple(inputs or ()),
+        sequence_length=sequence_length,
+        strategy=strategy,
+    )
+    run_compare(
+        asked,
+        chosen or [],
+        Limits(evaluations, seconds, cpu_seconds),
+        with_all=with_all,
+        policy=policy,
+        seed=seed,
+        files=CompareFiles(output, log_directory if tensorboard else None, figure),
+        as_json=as_json,
+    )
