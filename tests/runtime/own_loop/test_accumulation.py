@@ -53,7 +53,8 @@ def _trainer(plan: Plan) -> PipelineTrainer:
 
 
 def _weights(trainer: PipelineTrainer) -> dict[str, Tensor]:
-    return {name: p.detach() for name, p in trainer._owned.parameters.items()}
+    assert trainer._parts is not None
+    return {name: p.detach() for name, p in trainer._parts.owned.parameters.items()}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed-bfloat16"])
