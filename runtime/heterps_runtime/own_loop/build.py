@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.execution.cuda_clock import CudaClock
-from heterps_runtime.execution.emulation import Clock, HostClock
+from heterps_runtime.execution.emulation import Clock
+from heterps_runtime.execution.engines import clock_of
 from heterps_runtime.models.losses import MeanLoss
 from heterps_runtime.models.recordings import share_recordings
 from heterps_runtime.models.safetensors import StateDict
@@ -139,8 +139,7 @@ class Builder:
         if resume is not None:
             ranks.together(lambda: restore(resume, owned, self._own_state, ranks))
         owned.begin(num_steps)
-        device = ranks.communicator.device
-        clock = HostClock() if device.type == "cpu" else CudaClock(device)
+        clock = clock_of(specification, ranks.device, ranks.communicator.device)
         executor = self._executor(specification, owned, clock, has_group=sums is not None)
         return Built(specification, owned, executor, clock, sums)
 
