@@ -25,8 +25,8 @@ from benchmarks.runtime.models import source_of
 from benchmarks.shared.common import interleaved_medians
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.execution.batches import micro_batches
 from heterps_runtime.execution.cuda_clock import CudaClock
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.emulation import HostClock
 from heterps_runtime.execution.executor import Executor
 from heterps_runtime.execution.local_turns import (

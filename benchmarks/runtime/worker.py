@@ -24,7 +24,7 @@ from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.emulation import HostClock
 from heterps_runtime.execution.executor import Executor
 from heterps_runtime.models.losses import loss_sum

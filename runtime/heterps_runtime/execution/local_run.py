@@ -17,9 +17,10 @@ from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.action_records import ActionRecord
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.emulation import HostClock
-from heterps_runtime.execution.executor import ActionRecord, Executor
+from heterps_runtime.execution.executor import Executor
 from heterps_runtime.execution.local_turns import (
     DeadlockError,
     LetterBox,

@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from heterps_runtime.execution.executor import ActionRecord, Executor
+from heterps_runtime.execution.action_records import ActionRecord
+from heterps_runtime.execution.executor import Executor
 from heterps_runtime.execution.measured_memory import held_in_actions
 from heterps_runtime.execution.program import Pass
 from heterps_runtime.process.memory_ledger import (

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heterps_configs.documents.yaml_files import write_text
-from heterps_runtime.execution.executor import ActionRecord
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.run.link_times import LinkTimes, LinkWindow, Taken
 from heterps_runtime.run.measurements import (
     ActionTimes,

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.yaml_files import write_text
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.execution.cuda_clock import CudaClock
 from heterps_runtime.execution.data_feed import DataFeed
 from heterps_runtime.execution.emulation import Clock
 from heterps_runtime.execution.engines import clock_of, engine_of
 from heterps_runtime.execution.evaluation import EvaluatingExecutor, Evaluator
-from heterps_runtime.execution.executor import ActionRecord, BeforeUpdate, Executor
+from heterps_runtime.execution.executor import BeforeUpdate, Executor
 from heterps_runtime.execution.measured_step import PlanMemory
 from heterps_runtime.models.recordings import share_recordings
 from heterps_runtime.run.next_plan import NextPlan

@@ -14,7 +14,7 @@ from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.emulation import HostClock
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.execution.local_turns import start_step, take_turns

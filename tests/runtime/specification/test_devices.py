@@ -21,8 +21,8 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution import cuda_clock
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.execution.cuda_clock import CudaClock
-from heterps_runtime.execution.executor import ActionRecord
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.devices import (
     Place,

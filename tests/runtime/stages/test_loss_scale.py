@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from heterps_configs.documents.job import Optimizer
 from heterps_envs.problem import Problem
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.specification.run import RunSpecification

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.models import losses
 from heterps_runtime.models.build import arguments, build_module
 from heterps_runtime.models.recording import select_output
