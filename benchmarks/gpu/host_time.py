@@ -38,8 +38,9 @@ from heterps_runtime.execution.local_turns import (
 from heterps_runtime.models.random_numbers import random_numbers
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.devices import to_device
+from heterps_runtime.stages.build import build_stages
 from heterps_runtime.stages.gradient_norm import squared_norm
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.tracing.trace import trace_source
 from heterps_runtime.transport.device_messenger import host_copy_of
 

@@ -34,7 +34,8 @@ from heterps_runtime.execution.measured_step import MeasuredStep
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.devices import CPU, to_device
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.build import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.training.batches import Batch
 
 _Step = Callable[[Mapping[int, Batch], float], tuple[float, list[ActionRecord]]]

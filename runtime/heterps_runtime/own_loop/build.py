@@ -28,7 +28,8 @@ from heterps_runtime.own_loop.plan import specification_of
 from heterps_runtime.own_loop.ranks import Ranks
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages import batch_norm
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.build import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.start_values import StartValues
 from heterps_runtime.training.own_state import OwnState
 from heterps_runtime.training.program import TrainingProgram

@@ -26,7 +26,8 @@ from heterps_runtime.run.phases import WARM_UP_STEPS
 from heterps_runtime.specification.devices import remarks_of_missing
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages import batch_norm
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.build import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.stage import StageModule
 from heterps_runtime.stages.start_values import Blank, StartValues, start_values
 from heterps_runtime.state.migrate import migrate
