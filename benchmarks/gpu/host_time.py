@@ -25,8 +25,8 @@ from benchmarks.runtime.models import source_of
 from benchmarks.shared.common import interleaved_medians
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.execution.batches import micro_batches
 from heterps_runtime.execution.cuda_clock import CudaClock
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.emulation import HostClock
 from heterps_runtime.execution.executor import Executor
 from heterps_runtime.execution.local_turns import (
@@ -38,8 +38,9 @@ from heterps_runtime.execution.local_turns import (
 from heterps_runtime.models.random_numbers import random_numbers
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.devices import to_device
+from heterps_runtime.stages.build import build_stages
 from heterps_runtime.stages.gradient_norm import squared_norm
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.tracing.trace import trace_source
 from heterps_runtime.transport.device_messenger import host_copy_of
 

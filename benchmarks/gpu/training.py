@@ -25,8 +25,9 @@ from heterps_envs.problem import Problem
 from heterps_runtime.models.losses import SourceLoss
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.specification.devices import to_device
+from heterps_runtime.stages.build import build_stage
 from heterps_runtime.stages.optimizer import build_optimizer
-from heterps_runtime.stages.stage import StagePart, build_stage
+from heterps_runtime.stages.stage import StagePart
 from heterps_runtime.stages.start_values import Initialised
 from heterps_runtime.training.batches import Needs, SyntheticBatches
 

@@ -26,7 +26,8 @@ from heterps_configs.documents.base import Dtype
 from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.initialise import initial_values
-from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
+from heterps_runtime.stages.build import build_stage
+from heterps_runtime.stages.stage import StageModule, StagePart
 from heterps_runtime.tensor_parallel.plan import split_plan
 from heterps_runtime.tracing.trace import trace_source
 from heterps_runtime.transport.communication import Communicator

@@ -279,9 +279,10 @@ def _steps(programs: dict[str, TrainingProgram], repeats: int) -> dict[str, floa
     inputs = {"input_ids": torch.stack([window["input_ids"] for window in windows])}
     target = torch.stack([window["labels"] for window in windows])
     trainer.step(inputs, target)
-    executor = trainer._executor
-    assert executor is not None
-    specification = trainer._specification.changed(num_steps=10**6)
+    parts = trainer._parts
+    assert parts is not None
+    executor = parts.executor
+    specification = parts.specification.changed(num_steps=10**6)
     device = torch.device("cpu")
     feeds = {
         name: DataFeed.of_training(program, specification, executor, device)

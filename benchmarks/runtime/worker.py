@@ -24,13 +24,14 @@ from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.emulation import HostClock
 from heterps_runtime.execution.executor import Executor
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.specification.build import build_specification
+from heterps_runtime.stages.build import build_stages
 from heterps_runtime.stages.optimizer import build_optimizer
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.tracing.trace import trace_source
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.messenger import ProcessMessenger

@@ -10,8 +10,7 @@ from heterps.reports.console import answer, percent_text, seconds_text
 from heterps.reports.folding import MOST_ROWS, folded_names, stage_stem
 from heterps_configs.units import bytes_text
 from heterps_runtime.run.phases import Phase
-from heterps_runtime.run.recovery_record import Recovery
-from heterps_runtime.run.result import DeviceReport, Evaluation, RunResult
+from heterps_runtime.run.result import DeviceReport, Evaluation, Recovery, RunResult
 
 if TYPE_CHECKING:
     from heterps.online.controller import OnlineController

@@ -25,7 +25,8 @@ from heterps_runtime.execution.local_turns import (
 )
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.build import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.start_values import Blank
 from heterps_runtime.state.checkpoint import buffers_of, owned_tensors, pieces_of, restore_stages
 from heterps_runtime.state.checkpoint_files import (

@@ -23,7 +23,8 @@ from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.elastic.state_recovery import Recovered, recover
 from heterps_runtime.execution.local_run import LocalRun
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.build import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.start_values import Blank
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep

@@ -10,8 +10,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.run.parent import PlanUpdate, RunHooks, RunState
-from heterps_runtime.run.recovery_record import Recovery
-from heterps_runtime.run.result import RunResult, StepProgress
+from heterps_runtime.run.result import Recovery, RunResult, StepProgress
 from heterps_runtime.run.step_figures import StepFigures
 from heterps_runtime.specification.build import check_runnable, replanned
 from heterps_runtime.specification.run import RunSpecification, next_plan_path

@@ -11,7 +11,7 @@ back, for all ranks. (Local first: AutoHet, 2025.)
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple
 
 from heterps_configs.errors import HeterpsError
@@ -27,29 +27,27 @@ from heterps_runtime.models.build import build_module
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.start_values import sliced_values, start_values
-from heterps_runtime.state.checkpoint_storage import SavedTensors
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep
 from heterps_runtime.state.layout import (
     VALUE,
     HeldState,
-    Layouts,
     State,
-    TensorLayout,
-    blank_state,
-    checkpoint_key,
-    keys_by_name,
-    places_of,
     state_bytes,
 )
 from heterps_runtime.state.migrate import Wanted, gathered_state, install
+from heterps_runtime.state.partial_reads import (
+    ReadCheckpoints,
+    batches,
+    parts_around,
+    put,
+    saved_layouts,
+)
 from heterps_runtime.state.transfer import Peers, Transfer, balanced_pieces
-from heterps_runtime.tensor_parallel.regions import Box, num_elements, slice_around, view_of
+from heterps_runtime.tensor_parallel.regions import Box
 from heterps_runtime.transport.communication import Communicator
 
 Source = Literal["replica", "snapshot", "local", "remote", "initialisation"]
 SOURCES: tuple[Source, ...] = ("replica", "snapshot", "local", "remote", "initialisation")
-# Read from a checkpoint at a time: progress is reported in between.
-_BATCH_BYTES = 64 * 2**20
 
 
 class Recovered(NamedTuple):
@@ -130,10 +128,7 @@ class Recovery:
         self._wanted = Wanted.of(owned)
         self._bytes: dict[str, int] = dict.fromkeys(SOURCES, 0)
         self._seconds: dict[str, float] = dict.fromkeys(SOURCES, 0.0)
-        self._remarks: list[str] = []
-        # What cannot be read: (place, name), an empty name for all of it.
-        self._damaged: set[tuple[str, str]] = set()
-        self._opened: dict[str, SavedTensors] = {}
+        self._checkpoints = ReadCheckpoints()
 
     def run(self, on_progress: Callable[[], None] = lambda: None) -> Recovered:
         """See `recover`."""
@@ -152,7 +147,7 @@ class Recovery:
             bytes_by_source=self._bytes,
             seconds=time.perf_counter() - started_s,
             seconds_by_source=self._seconds,
-            remarks=tuple(self._remarks),
+            remarks=tuple(self._checkpoints.remarks),
         )
 
     # -- all tensors are alive
@@ -190,7 +185,7 @@ class Recovery:
     def _from_everywhere(self, on_progress: Callable[[], None]) -> tuple[int, State]:
         """Tries one step after another, the newest first, until all ranks have all they want."""
         saved_steps, remarks = self._tiers.saved_steps()
-        self._remarks += remarks
+        self._checkpoints.remarks += remarks
         snapshots = {s: state.layouts for s, state in self._tiers.snapshots.items()}
         while True:
             readable = self._readable(saved_steps)
@@ -208,16 +203,9 @@ class Recovery:
     def _readable(self, saved_steps: Sequence[SavedStep]) -> dict[int, frozenset[str]]:
         found: dict[int, frozenset[str]] = {}
         for saved in saved_steps:
-            tensors = self._open(saved)
-            if tensors is not None:
-                names = {
-                    name
-                    for name in keys_by_name(tensors.names)
-                    if (saved.place, name) not in self._damaged
-                }
-                found[saved.step] = found.get(saved.step, frozenset()) | (
-                    self._wanted.names & names
-                )
+            if self._checkpoints.open(saved) is not None:
+                names = self._wanted.names & self._checkpoints.names(saved)
+                found[saved.step] = found.get(saved.step, frozenset()) | names
         if self._can_initialise(0):
             found[0] = self._wanted.names
         return found
@@ -267,16 +255,16 @@ class Recovery:
                 boxes.setdefault((cell.name, cell.key), []).append(cell.box)
         left = set(needed.missing[self._rank])
         for saved in saved_steps:
-            tensors = self._open(saved) if left and saved.step == step else None
+            tensors = self._checkpoints.open(saved) if left and saved.step == step else None
             if tensors is None:
                 continue
             began_s = time.perf_counter()
-            layouts = self._wanted.layouts(_saved_layouts(tensors, left))
-            parts = _parts(layouts, boxes, needed.targets[self._rank])
-            for batch in _batches(parts):
-                found = self._read_batch(saved, tensors, batch)
+            layouts = self._wanted.layouts(saved_layouts(tensors, left))
+            parts = parts_around(layouts, boxes, needed.targets[self._rank])
+            for batch in batches(parts):
+                found = self._checkpoints.read(saved, tensors, batch)
                 self._bytes[saved.tier] += state_bytes(found.tensors)
-                _put(found, state, boxes)
+                put(found, state, boxes)
                 left -= found.tensors.keys()
                 on_progress()
             self._seconds[saved.tier] += time.perf_counter() - began_s
@@ -284,39 +272,10 @@ class Recovery:
             began_s = time.perf_counter()
             found = self._initial(left)
             self._bytes["initialisation"] += state_bytes(found.tensors)
-            _put(found, state, boxes)
+            put(found, state, boxes)
             left = set()
             self._seconds["initialisation"] += time.perf_counter() - began_s
         return not left
-
-    def _read_batch(self, saved: SavedStep, tensors: SavedTensors, batch: Layouts) -> HeldState:
-        """One by one where all together cannot be read: to know what is damaged."""
-        groups = [batch] if len(batch) == 1 else [batch, *({n: e} for n, e in batch.items())]
-        state: State = {}
-        for index, group in enumerate(groups):
-            found = blank_state(group)
-            targets = {
-                checkpoint_key(name, key): tensor
-                for name, own in found.items()
-                for key, tensor in own.items()
-            }
-            places = {
-                checkpoint_key(name, layout.key): layout.place
-                for name, layouts in group.items()
-                for layout in layouts
-                if layout.place is not None
-            }
-            try:
-                tensors.read(targets, places)
-            except HeterpsError as error:
-                if len(group) == 1:
-                    self._damaged.add((saved.place, next(iter(group))))
-                    self._remark(str(error))
-            else:
-                state |= found
-                if index == 0:
-                    break
-        return HeldState(state, places_of({name: batch[name] for name in state}))
 
     def _initial(self, names: Collection[str]) -> HeldState:
         """What training begins with; the optimizer has no state yet."""
@@ -337,81 +296,3 @@ class Recovery:
             values[name] = buffer if piece is None else piece.of(buffer)
         places = {name: {VALUE: slices[name]} for name in values if name in slices}
         return HeldState({name: {VALUE: value} for name, value in values.items()}, places)
-
-    def _open(self, saved: SavedStep) -> SavedTensors | None:
-        if saved.place not in self._opened and (saved.place, "") not in self._damaged:
-            try:
-                self._opened[saved.place] = saved.open()
-            except HeterpsError as error:
-                self._damaged.add((saved.place, ""))
-                self._remark(str(error))
-        return self._opened.get(saved.place)
-
-    def _remark(self, text: str) -> None:
-        if text not in self._remarks:
-            self._remarks.append(text)
-
-
-def _saved_layouts(
-    tensors: SavedTensors, names: Collection[str]
-) -> dict[str, dict[str, TensorLayout]]:
-    """What a checkpoint has of some names."""
-    return {
-        name: {
-            key: TensorLayout(key, tensors.shape(text), tensors.blank(text).dtype)
-            for key, text in keys.items()
-        }
-        for name, keys in keys_by_name(tensors.names).items()
-        if name in names
-    }
-
-
-def _parts(
-    layouts: Layouts, boxes: Mapping[tuple[str, str], Sequence[Box]], targets: Layouts
-) -> Layouts:
-    """What has to be read of tensors: all that is wanted, or a slice around what is missing."""
-    found: Layouts = {}
-    for name, entries in layouts.items():
-        known = {layout.key: layout for layout in targets.get(name, ())}
-        parts = []
-        for layout in entries:
-            missing = boxes.get((name, layout.key), [])
-            if layout.key not in known:
-                parts.append(layout)
-            elif missing:
-                size = layout.dtype.itemsize * sum(num_elements(box) for box in missing)
-                place = slice_around(layout.whole_shape, missing)
-                parts.append(layout if size == layout.num_bytes else layout.part(place))
-        found[name] = tuple(parts)
-    return found
-
-
-def _put(
-    found: HeldState, state: HeldState, boxes: Mapping[tuple[str, str], Sequence[Box]]
-) -> None:
-    """Adds what was read: by reference what is all that is wanted of a tensor."""
-    for name, tensors in found.tensors.items():
-        own = state.tensors.setdefault(name, {})
-        for key, tensor in tensors.items():
-            missing, target = boxes.get((name, key), []), own.get(key)
-            if target is None or target.numel() == sum(map(num_elements, missing)):
-                own[key] = tensor
-                continue
-            for box in missing:
-                to = view_of(target, state.place(name, key), box)
-                to.copy_(view_of(tensor, found.place(name, key), box))
-
-
-def _batches(layouts: Layouts) -> Iterator[Layouts]:
-    """Not too many bytes at a time."""
-    batch: Layouts = {}
-    size = 0
-    for name, entries in layouts.items():
-        need = sum(layout.num_bytes for layout in entries)
-        if batch and size + need > _BATCH_BYTES:
-            yield batch
-            batch, size = {}, 0
-        batch[name] = entries
-        size += need
-    if batch:
-        yield batch

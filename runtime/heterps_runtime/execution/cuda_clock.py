@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.execution.emulation import HostClock, Span
-from heterps_runtime.execution.executor import ActionRecord
 
 
 class CudaClock(HostClock):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import torch
 
 from heterps_runtime.specification.devices import to_device
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.training.batches import Batch, BatchSource, Needs
+from heterps_runtime.training.batches import Batch, BatchSource, Needs, SyntheticBatches
 from heterps_runtime.training.prefetching import Prefetched
 from heterps_runtime.training.prepared import batches_of, evaluation_batches
 from heterps_runtime.training.program import TrainingProgram
@@ -111,3 +112,13 @@ class DataFeed:
         """Reads nothing more."""
         if self._ahead is not None:
             self._ahead.close()
+
+
+def micro_batches(
+    specification: RunSpecification, step: int, indices: Iterable[int]
+) -> dict[int, Batch]:
+    """Inputs and target of some synthetic micro-batches of one step, by index."""
+    source = specification.profile.source
+    assert source is not None
+    batches = SyntheticBatches(source, specification.plan.job, specification.seed)
+    return batches.read(step, Needs.all_of(list(indices))).batches

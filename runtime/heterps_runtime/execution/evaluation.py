@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heterps_runtime.execution.data_feed import DataFeed
-from heterps_runtime.execution.executor import Executor, wait_for
+from heterps_runtime.execution.executor import Executor
 from heterps_runtime.execution.program import Message, Pass
 from heterps_runtime.models.losses import Loss
 from heterps_runtime.specification.run import RunSpecification
@@ -34,7 +34,6 @@ class EvaluatingExecutor(Executor):
             measure: Gets what the last stages return of the samples that there are.
         """
         self._start_step(batches, start_s, 1.0)
-        self._expected = [each for each in self._receives if each.direction == "forward"]
         self._clock.start_step(start_s)
         if self._links:
             self._links.start_step(self._step_number)
@@ -43,16 +42,14 @@ class EvaluatingExecutor(Executor):
             module.eval()
         try:
             with torch.no_grad():
-                for _ in range(self._posted_ahead):
-                    self._post_next()
+                self._messages.begin(is_forward_only=True)
                 for handle, step in self._handled:
                     if isinstance(step, Pass):
                         if step.action.kind == "forward":
                             self._evaluate(step, measure)
                     elif isinstance(step, Message) and step.action.direction == "forward":
                         handle(step)
-            for message in self._sends:
-                wait_for(message)
+            self._messages.finish()
         finally:
             for module in modules:
                 module.train()

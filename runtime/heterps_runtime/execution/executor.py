@@ -9,17 +9,16 @@ by one all-reduce per bucket.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from heterps_envs.layer_costs.memory_rule import posted_ahead
+from heterps_runtime.execution.action_records import ActionLabels, ActionRecord
+from heterps_runtime.execution.device_messages import DeviceMessages, wait_for
 from heterps_runtime.execution.emulation import Clock, EmulatedLinks, Span
+from heterps_runtime.execution.loss_shares import LossShares
 from heterps_runtime.execution.overlapped_sums import OverlappedSums
 from heterps_runtime.execution.program import (
-    STAMP_TAG,
     Cell,
     Key,
     Message,
@@ -30,23 +29,11 @@ from heterps_runtime.execution.program import (
 from heterps_runtime.models.losses import Loss, SourceLoss
 from heterps_runtime.models.mixed_precision import SharedCopies
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.backward import cut_gradient, leaves, run_backward
+from heterps_runtime.stages.backward import cut_gradient, run_backward
 from heterps_runtime.stages.deferred_gradients import DeferredGradients
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.training.batches import Batch, Needs
-from heterps_runtime.transport.messages import pack
 from heterps_runtime.transport.messenger import Messenger
-
-
-class ActionRecord(NamedTuple):
-    """What one action took; times in seconds from the start of the step."""
-
-    kind: str
-    stage: str
-    micro_batch: int
-    start_s: float
-    end_s: float
-
 
 # Takes this device's share of the loss and its time, both complete but for the optimizer's step;
 # returns the latest of the times of all devices. May raise: then nothing has been updated.
@@ -92,28 +79,18 @@ class Executor:
         self.num_samples = specification.plan.job.global_batch_size
         # All devices of a group compute the loss, and the first one tells it.
         self._tells_loss = specification.position(device) == 0
+        self._shares = LossShares(is_told=self._tells_loss)
         self._before_update = before_update
         self.program = build_program(specification, device, owned.modules)
         self._has_update = any(step.action.kind == "step" for step in self.program)
-        messages = [step for step in self.program if isinstance(step, Message)]
-        self._receives = [m for m in messages if m.action.kind == "receive"]
-        self._sends = [m for m in messages if m.action.kind == "send"]
-        layouts = [message.layout for message in self._receives]
-        largest = max((layout.num_bytes for layout in layouts if layout), default=0)
-        self._posted_ahead = int(posted_ahead(np.float64(largest)))
         passes = [step for step in self.program if isinstance(step, Pass)]
         self._cells: dict[Key, Cell] = {step.key: step.cell for step in passes}
-        actions = [step.action for step in self.program]
-        # What each record says beside its times.
-        self._labels = (
-            [action.kind for action in actions],
-            [action.stage for action in actions],
-            [action.micro_batch for action in actions],
-        )
+        self._labels = ActionLabels([step.action for step in self.program])
         emulation = specification.emulation
         emulated = specification.emulated_device(device)
         self._optimizer_s = emulated.optimizer_s if emulated else 0.0
         self._links = EmulatedLinks.of(specification, device) if emulation else None
+        self._messages = DeviceMessages(self.program, messenger, clock, self._links)
         without = [0.0] * len(specification.buckets)
         self._reduce_s = self._links.reduce_s if self._links else without
         self._is_sharded = [bucket.is_sharded for bucket in specification.buckets]
@@ -137,8 +114,6 @@ class Executor:
         self._num_micro_batches = specification.plan.job.num_micro_batches
         self._num_accumulated = 0  # micro-batches before this pass, see `AccumulatingExecutor`
         self._deferred = DeferredGradients()
-        self._seeds: dict[float, Tensor] = {}
-        self._loss_scale = 1.0
         self._start_step({}, 0.0, 1.0)
 
     @property
@@ -186,9 +161,8 @@ class Executor:
         if self._links:
             self._links.start_step(self._step_number)
         self._copies.hold()
-        self._loss_scale = self._owned.begin_step(self._messenger)
-        for _ in range(self._posted_ahead):
-            self._post_next()
+        self._shares.scale = self._owned.begin_step(self._messenger)
+        self._messages.begin()
 
     def execute(self, index: int) -> None:
         """Carries out one action of the program; the actions before it have been."""
@@ -198,11 +172,7 @@ class Executor:
     @property
     def records(self) -> list[ActionRecord]:
         """What the actions of the step have taken so far."""
-        zero_s = self._start_s
-        starts = [start_s - zero_s for start_s, _ in self._times]
-        ends = [end_s - zero_s for _, end_s in self._times]
-        # Actions are carried out in the program's order.
-        return list(map(ActionRecord, *self._labels, starts, ends))
+        return self._labels.records(self._times, self._start_s)
 
     def held(self, key: Key) -> tuple[Tensor, ...]:
         """What a stage received and made of one micro-batch, until its backward pass."""
@@ -213,20 +183,17 @@ class Executor:
     def gradients_to_hand_over(self) -> list[Tensor | None]:
         """Gradients that wait to be sent, or for another stage of this device."""
         own = [tensor for cell in self._cells.values() for tensor in cell.gradients or ()]
-        backward = [message for message in self._sends if message.direction == "backward"]
-        return own + [tensor for message in backward for tensor in message.tensors]
+        return own + self._messages.gradients_to_send()
 
     def end(self) -> tuple[float, list[ActionRecord]]:
         """Waits for what is still being sent; returns the loss and the records."""
-        for message in self._sends:
-            wait_for(message)
+        self._messages.finish()
         if not self._has_update and self._before_update is not None:
-            self._before_update(self._loss_share, self._clock.now_s)
-        assert not any(message.works for message in self._receives)
+            self._before_update(self._shares.total(), self._clock.now_s)
         assert all(cell.outputs is None for cell in self._cells.values())
         assert not self._deferred
         self._step_number += 1
-        return self._loss_share, self.records
+        return self._shares.total(), self.records
 
     def abandon(self) -> None:
         """Forgets a step that has failed, with the messages that are under way."""
@@ -238,71 +205,20 @@ class Executor:
         """Actions of the step that are done."""
         return len(self._times)
 
-    @property
-    def _loss_share(self) -> float:
-        if not self._tells_loss or not self._losses:
-            return 0.0
-        # All at once: a GPU is waited for once.
-        losses: list[float] = torch.stack([loss for loss, _ in self._losses]).tolist()
-        return sum(loss * share for loss, (_, share) in zip(losses, self._losses, strict=True))
-
     def _start_step(self, batches: Mapping[int, Batch], start_s: float, slowdown: float) -> None:
         self._batches, self._start_s, self._slowdown = batches, start_s, slowdown
-        self._num_posted, self._expected = 0, self._receives
         self._last_pass = Span(start_s, start_s)
         # When each action began and ended; records are made of it at the end: nobody waits then.
         self._times: list[tuple[float, float]] = []
-        self._losses: list[tuple[Tensor, float]] = []
+        self._shares.clear()
 
     # -- messages
 
-    def _post_next(self) -> None:
-        if self._num_posted == len(self._expected):
-            return
-        message = self._expected[self._num_posted]
-        self._num_posted += 1
-        assert message.layout is not None
-        rank, direction, tag = message.rank, message.direction, message.tag
-        buffers, message.tensors = message.layout.allocate()
-        for offset, buffer in enumerate(buffers):
-            message.works.append(self._messenger.receive(buffer, rank, direction, tag + offset))
-        if self._links:
-            message.stamp = _stamp(0.0)
-            message.works.append(
-                self._messenger.receive(message.stamp, rank, direction, tag + STAMP_TAG)
-            )
-
     def _receive(self, message: Message) -> None:
-        clock = self._clock
-        began_s = clock.now_s
-        wait_for(message)
-        if message.stamp is not None:
-            clock.wait_until(float(message.stamp))
-        tensors, message.tensors = message.tensors, ()
-        if message.direction == "forward":
-            message.cell.received = leaves(tensors, message.requires_grad)
-        else:
-            message.cell.gradients = tuple(tensors)
-        for sent in message.confirms:
-            wait_for(sent)
-        self._post_next()
-        self._times.append((began_s, clock.now_s))
+        self._times.append(self._messages.receive(message))
 
     def _send(self, message: Message) -> None:
-        departure_s = self._clock.now_s
-        rank, direction, tag = message.rank, message.direction, message.tag
-        # The works keep the buffers.
-        buffers = pack(message.tensors)
-        message.tensors = ()
-        for offset, buffer in enumerate(buffers):
-            message.works.append(self._messenger.send(buffer, rank, direction, tag + offset))
-        if self._links:
-            num_bytes = sum(buffer.numel() * buffer.element_size() for buffer in buffers)
-            arrival_s = self._links.arrival_s(message.action.peer, num_bytes, departure_s)
-            message.works.append(
-                self._messenger.send(_stamp(arrival_s), rank, direction, tag + STAMP_TAG)
-            )
-        self._times.append((departure_s, departure_s))
+        self._times.append(self._messages.send(message))
 
     # -- compute
 
@@ -315,7 +231,8 @@ class Executor:
         if step.is_last:
             # Of a group, each device has the logits of some classes.
             read_by = step.module.split_loss or self._loss
-            outputs = (self._loss_of(read_by, cell, outputs[0], target),)
+            loss, cell.seed = self._shares.take(read_by, outputs[0], target, self.num_samples)
+            outputs = (loss,)
         cell.outputs = outputs
         self._finish(step)
         if step.behind is not None:
@@ -324,23 +241,6 @@ class Executor:
             )
         for message in step.activations:
             message.tensors = [tensor.detach() for tensor in outputs]
-
-    def _loss_of(self, read_by: Loss, cell: Cell, output: Tensor, target: Tensor) -> Tensor:
-        """The sum over a micro-batch; prepares what each element weighs in the batch's mean."""
-        if len(target) == 0:
-            # Nobody's samples: zero, with a way back for the gradients.
-            loss, elements = output[:0].sum().float(), 1
-        else:
-            # Behind the targets that there are, samples fill up an incomplete micro-batch.
-            output = output if len(output) <= len(target) else output[: len(target)]
-            loss, elements = read_by.total(output, target), read_by.elements(target)
-        weight = 1 / (elements * self.num_samples)
-        seed = weight * self._loss_scale
-        if seed not in self._seeds:
-            self._seeds[seed] = torch.full_like(loss, seed)
-        cell.seed = self._seeds[seed]
-        self._losses.append((loss.detach(), weight))
-        return loss
 
     def _backward(self, step: Pass) -> None:
         cell = step.cell
@@ -416,7 +316,7 @@ class Executor:
             self._clock.wait_until(latest_s)
         self._owned.complete_gradients(self._messenger)
         if self._before_update is not None:
-            self._clock.wait_until(self._before_update(self._loss_share, self._clock.now_s))
+            self._clock.wait_until(self._before_update(self._shares.total(), self._clock.now_s))
         self._clock.begin()
         self._owned.apply_gradients()
         self._times.append(self._clock.finish(self._optimizer_s * self._slowdown))
@@ -424,16 +324,3 @@ class Executor:
     def _finish(self, step: Pass) -> None:
         self._last_pass = self._clock.finish(step.target_s * self._slowdown)
         self._times.append(self._last_pass)
-
-
-def wait_for(message: Message) -> None:
-    """Returns when all that is under way has arrived."""
-    if message.works:
-        for work in message.works:
-            work.wait()
-        message.works = []
-
-
-def _stamp(time_s: float) -> Tensor:
-    """The time stamp of an emulated link; a memory ledger leaves it out: real links have none."""
-    return torch.tensor([time_s], dtype=torch.float64)

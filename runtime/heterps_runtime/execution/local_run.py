@@ -17,9 +17,10 @@ from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.action_records import ActionRecord
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.emulation import HostClock
-from heterps_runtime.execution.executor import ActionRecord, Executor
+from heterps_runtime.execution.executor import Executor
 from heterps_runtime.execution.local_turns import (
     DeadlockError,
     LetterBox,
@@ -33,7 +34,8 @@ from heterps_runtime.execution.measured_step import MeasuredStep
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.devices import CPU, to_device
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.build import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.training.batches import Batch
 
 _Step = Callable[[Mapping[int, Batch], float], tuple[float, list[ActionRecord]]]

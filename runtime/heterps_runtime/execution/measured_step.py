@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from torch import nn
 
-from heterps_runtime.execution.executor import ActionRecord, Executor
+from heterps_runtime.execution.action_records import ActionRecord
+from heterps_runtime.execution.executor import Executor
+from heterps_runtime.execution.measured_memory import held_in_actions
 from heterps_runtime.execution.program import Pass
 from heterps_runtime.process.memory_ledger import (
+    ActionMemory,
     MemoryLedger,
     allocated_on_cuda_bytes,
     reset_on_cuda,
 )
-from heterps_runtime.process.memory_report import MemoryReport
+from heterps_runtime.process.memory_report import MemoryReport, check_limits
+from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.training.batches import Batch
+from heterps_runtime.transport.communication import Communicator
+
+logger = logging.getLogger(__name__)
 
 
 class MeasuredStep:
@@ -99,3 +108,68 @@ class MeasuredStep:
 
     def _on_gradient(self, parameter: nn.Parameter) -> None:
         self.ledger.mark("gradients", (parameter.grad,))
+
+
+class PlanMemory:
+    """What a device holds under one plan; nothing until its step is measured.
+
+    Args:
+        specification: With the plan, and limits where devices are emulated.
+        device: Of this rank.
+        communicator: The processes.
+        on_step: Called on rank 0 with what each device held at most (`memory_bytes`).
+    """
+
+    def __init__(
+        self,
+        specification: RunSpecification,
+        device: str,
+        communicator: Communicator,
+        on_step: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._specification, self._device = specification, device
+        self._communicator, self._on_step = communicator, on_step
+        self._report: MemoryReport | None = None
+        self._actions: list[ActionMemory] = []
+
+    def measure(
+        self,
+        executor: Executor,
+        owned: OwnedStages,
+        batches: Mapping[int, Batch],
+        start_s: float,
+        slowdown: float,
+    ) -> tuple[float, list[ActionRecord]]:
+        """Runs one step under a ledger; returns its loss and its records.
+
+        Raises:
+            OutOfMemoryError: On every rank, where one of them has less than it held.
+        """
+        measured = MeasuredStep(self._device, executor, owned)
+        result = measured.run(batches, start_s, slowdown)
+        self._report, self._actions = measured.report(), measured.ledger.actions
+        logger.info(
+            "memory: at most %d bytes, in %s of stage %s",
+            self._report.peak_bytes,
+            self._report.peak_action,
+            self._report.peak_stage or "-",
+        )
+        reports = self._communicator.gather(self._report, MemoryReport)
+        if self._communicator.rank == 0:
+            self._on_step({"memory_bytes": {entry.device: entry.peak_bytes for entry in reports}})
+        emulation = self._specification.emulation
+        if emulation is not None:
+            limits = {
+                entry.device: entry.memory_bytes
+                for entry in emulation.devices
+                if entry.memory_bytes is not None
+            }
+            check_limits(reports, limits)
+        return result
+
+    def result(self) -> dict[str, Any]:
+        """For the result of the rank."""
+        return {
+            "memory": self._report and self._report.model_dump(),
+            "memory_actions": held_in_actions(self._actions),
+        }

@@ -25,7 +25,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from heterps_configs.documents.job import Schedule
-from heterps_runtime.execution.executor import ActionRecord
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.models.losses import Loss, SourceLoss
 from heterps_runtime.models.recording import TensorSpec
 from heterps_runtime.specification.run import RunSpecification

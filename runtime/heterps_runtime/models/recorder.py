@@ -20,7 +20,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 from heterps_runtime.huggingface.value_checks import without_value_checks
-from heterps_runtime.models.fake_operations import call_fake
+from heterps_runtime.models.fake_tensors import (
+    FLOAT_INPUT,
+    NO_LABELS,
+    VALUE_FREE,
+    Labels,
+    TensorLabels,
+    call_fake,
+    parameter_names,
+    unit_outputs,
+    written_tensors,
+)
 from heterps_runtime.models.flop_formulas import has_formula
 from heterps_runtime.models.functional_calls import FunctionalCalls, FunctionKey
 from heterps_runtime.models.random_numbers import draws_numbers
@@ -35,21 +45,6 @@ from heterps_runtime.models.recording import (
     entries_of_units,
     select_output,
     units_of,
-)
-
-FLOAT_INPUT = "<float input>"
-
-Labels = frozenset[UnitOutput | str]
-_NOTHING: Labels = frozenset()
-
-# Operations whose result has the shape of their argument, but not its values.
-VALUE_FREE = frozenset(
-    f"aten::{name}"
-    for name in (
-        *(f"{prefix}_like" for prefix in ("empty", "zeros", "ones", "full", "rand", "randn")),
-        *(f"new_{suffix}" for suffix in ("empty", "zeros", "ones", "full", "empty_strided")),
-        "randint_like",
-    )
 )
 
 
@@ -77,9 +72,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             path: {names[id(parameter)] for parameter in unit.parameters()}
             for path, unit in self._units.items()
         }
-        self._alive: list[Any] = []
-        self._labels: dict[int, Labels] = {}
-        self._aliases: dict[int, set[int]] = {}
+        self._labels = TensorLabels()
         self._produced: dict[int, tuple[UnitOutput, int]] = {}
         self._outputs: list[tuple[UnitOutput, Tensor, int]] = []
         # By memory, the call that wrote into it last.
@@ -140,11 +133,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def is_constant(self, tensor: Tensor) -> bool:
         """Whether a tensor follows from shapes and integers alone: every stage makes its own."""
-        return not self._of(tensor)
+        return not self._labels.of(tensor)
 
     def derive(self, result: Tensor, *arguments: Tensor) -> None:
         """Declares that `result` depends on the values of `arguments`."""
-        self._set(result, frozenset().union(*(self._of(tensor) for tensor in arguments)))
+        self._labels.set(result, self._labels.of_all(arguments))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Labels the results of one operation."""
@@ -156,21 +149,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func.namespace == "prim" or torch._C._current_autograd_node() is not None:
             return result
         arguments = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        labels = _NOTHING
+        labels = NO_LABELS
         if func._schema.name not in VALUE_FREE:
-            labels = labels.union(*(self._of(tensor) for tensor in arguments))
+            labels = self._labels.of_all(arguments)
         if labels:
             if self._active is not None:
                 self._seen |= labels
             else:
-                if not self._is_function and _unit_outputs(labels):
+                if not self._is_function and unit_outputs(labels):
                     self.recording.hidden.add(func._schema.name)
-                self.recording.glue_parameters |= _parameter_names(
-                    frozenset().union(*(self._labels.get(id(t), _NOTHING) for t in arguments))
+                self.recording.glue_parameters |= parameter_names(
+                    NO_LABELS.union(*map(self._labels.own, arguments))
                 )
         for tensor in tree_leaves(result):
             if isinstance(tensor, Tensor):
-                self._set(tensor, labels)
+                self._labels.set(tensor, labels)
         if func._schema.is_mutable and labels:
             self._spread(func, args, kwargs, labels)
         return result
@@ -182,7 +175,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if id(parameter) not in by_id:
                 fake = torch.empty(parameter.shape, dtype=parameter.dtype)
                 by_id[id(parameter)] = fake.requires_grad_(parameter.requires_grad)
-                self._set(fake, frozenset({names[id(parameter)]}))
+                self._labels.set(fake, frozenset({names[id(parameter)]}))
                 self.parameter_storages[fake.untyped_storage()._cdata] = names[id(parameter)]
             state[name] = by_id[id(parameter)]
         for name, buffer in self._module.named_buffers(remove_duplicate=False):
@@ -193,35 +186,14 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _fake_input(self, tensor: Tensor) -> Tensor:
         fake = torch.empty(tensor.shape, dtype=tensor.dtype)
         self.input_storages.add(fake.untyped_storage()._cdata)
-        self._set(fake, frozenset({FLOAT_INPUT}) if fake.is_floating_point() else _NOTHING)
+        self._labels.set(fake, frozenset({FLOAT_INPUT}) if fake.is_floating_point() else NO_LABELS)
         return fake
 
-    def _of(self, tensor: Tensor) -> Labels:
-        found = self._labels.get(id(tensor))
-        if found is not None:
-            return found
-        aliases = self._aliases.get(tensor.untyped_storage()._cdata, ())
-        return _NOTHING.union(*(self._labels[alias] for alias in aliases))
-
-    def _set(self, tensor: Tensor, labels: Labels) -> None:
-        self._alive.append(tensor)
-        storage = tensor.untyped_storage()
-        self._alive.append(storage)
-        self._labels[id(tensor)] = labels
-        self._aliases.setdefault(storage._cdata, set()).add(id(tensor))
-
     def _spread(self, func: Any, args: Any, kwargs: Any, labels: Labels) -> None:
-        """A write into a tensor changes every tensor that shares its memory."""
-        for position, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is None or not argument.alias_info.is_write:
-                continue
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            for tensor in tree_leaves(value):
-                if isinstance(tensor, Tensor):
-                    memory = tensor.untyped_storage()._cdata
-                    self._writes[memory] = self.cursor
-                    for alias in self._aliases.get(memory, ()):
-                        self._labels[alias] |= labels
+        """Notes the tensors that an operation writes into."""
+        for tensor in written_tensors(func, args, kwargs):
+            self._writes[tensor.untyped_storage()._cdata] = self.cursor
+            self._labels.add(tensor, labels)
 
     def _hooks(self, path: str, unit: nn.Module) -> tuple[Callable[..., Any], Callable[..., Any]]:
         def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
@@ -249,12 +221,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _read(self, tensor: Tensor) -> None:
         """Notes that `tensor` enters a call or leaves the model."""
-        labels = self._of(tensor)
+        labels = self._labels.of(tensor)
         self._seen |= {label for label in labels if isinstance(label, str)}
         produced = self._produced.get(id(tensor))
         if produced is not None and produced[1] == tensor._version:
             self._uses.append(Use(frozenset({produced[0]}), True))
-        elif sources := _unit_outputs(labels):
+        elif sources := unit_outputs(labels):
             self._uses.append(Use(sources, False, is_stale=produced is not None))
 
     def _leave(self, path: str, unit: nn.Module, output: Any) -> None:
@@ -262,10 +234,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
         own = self._unit_parameters[path]
         occurrence = self._count[path] = self._count.get(path, 0) + 1
-        if not own and not any(self._of(tensor) for tensor in tensors.values()):
+        if not own and not self._labels.of_all(tensors.values()):
             return
-        declared = _NOTHING.union(*(use.sources for use in self._uses))
-        if hidden := _unit_outputs(self._seen) - declared:
+        declared = NO_LABELS.union(*(use.sources for use in self._uses))
+        if hidden := unit_outputs(self._seen) - declared:
             self._uses.append(Use(hidden, False))
         name = path or type(unit).__name__
         call = Call(
@@ -276,7 +248,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             structure=structure,
             leaves=_specified(leaves),
             uses=tuple(dict.fromkeys(self._uses)),
-            parameters=own | _parameter_names(self._seen),
+            parameters=own | parameter_names(self._seen),
             multiplies=self._multiplies,
             entry=self._entries.get(path, ""),
         )
@@ -300,7 +272,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for i, leaf in enumerate(leaves)
             if isinstance(leaf, Tensor) and id(leaf) not in first
         }
-        if not written and not any(_unit_outputs(self._of(tensor)) for tensor in made.values()):
+        if not written and not unit_outputs(self._labels.of_all(made.values())):
             return result  # a question, or what follows from shapes alone
         everything = [*leaves, *(tensors[i] for i in written)]
         for number, i in enumerate(written):
@@ -313,7 +285,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             structure=structure,
             leaves=_specified(everything),
             uses=tuple(dict.fromkeys(self._uses)),
-            parameters=_parameter_names(self._seen),
+            parameters=parameter_names(self._seen),
             function=key,
             passed=tuple((i, first[id(t)]) for i, t in enumerate(leaves) if id(t) in first),
             written=written,
@@ -331,9 +303,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for leaf, tensor in tensors.items():
             source = UnitOutput(index, leaf)
             if leaf >= len(call.leaves) - len(call.written):
-                for alias in self._aliases.get(tensor.untyped_storage()._cdata, ()):
-                    self._labels[alias] |= {source}
-            self._set(tensor, frozenset({source}))
+                self._labels.add(tensor, frozenset({source}))
+            self._labels.set(tensor, frozenset({source}))
             self._produced[id(tensor)] = (source, tensor._version)
             self._outputs.append((source, tensor, tensor._version))
         self.recording.sequence_ends.append(torch._C._autograd._get_sequence_nr())
@@ -344,7 +315,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.recording.output_uses = tuple(self._uses)
         self.recording.output = TensorSpec.of(output)
         if self.recording.calls:
-            self.recording.calls[-1].parameters |= _parameter_names(self._seen)
+            self.recording.calls[-1].parameters |= parameter_names(self._seen)
         objects: dict[int, list[tuple[UnitOutput, int]]] = {}
         numbers: dict[int, int] = {}
         for source, tensor, version in self._outputs:
@@ -361,11 +332,3 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _specified(leaves: list[Any]) -> tuple[Any, ...]:
     return tuple(TensorSpec.of(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
-
-
-def _unit_outputs(labels: Any) -> frozenset[UnitOutput]:
-    return frozenset(label for label in labels if isinstance(label, UnitOutput))
-
-
-def _parameter_names(labels: Any) -> set[str]:
-    return {label for label in labels if isinstance(label, str) and label != FLOAT_INPUT}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_leaves
 
@@ -34,6 +35,11 @@ class TensorSpec(NamedTuple):
     def of(cls, tensor: Tensor) -> TensorSpec:
         """The specification of a tensor."""
         return cls(tuple(tensor.shape), tensor.dtype, tensor.requires_grad)
+
+
+def zeros_of(spec: TensorSpec, device: torch.device | str) -> Tensor:
+    """Zeros that take the memory of one number."""
+    return torch.zeros((), dtype=spec.dtype, device=device).expand(spec.shape)
 
 
 @dataclass(frozen=True)
@@ -204,3 +210,39 @@ def select_output(output: Any) -> Tensor:
 def canonical_names(module: nn.Module) -> dict[int, str]:
     """Name of every parameter by `id`; a tied parameter has its first name."""
     return {id(parameter): name for name, parameter in module.named_parameters()}
+
+
+def is_chain(module: nn.Module, recording: Recording) -> bool:
+    """Whether a pass of the model is a pass of its units, each with what the one before returned.
+
+    That is so where nothing but `nn.Sequential` itself holds the units: its `forward` is known, and
+    does nothing else. Every unit must be a call, so that stages have all of them, and return one
+    tensor.
+
+    Args:
+        module: The model.
+        recording: Of it.
+    """
+    sequence = list(_units_in_sequence("", module))
+    calls = recording.calls
+    return (
+        sequence != [""]
+        and sequence == list(recording.units) == [call.path for call in calls]
+        and all(call.structure.is_leaf() for call in calls)
+        and all(isinstance(call.leaves[0], TensorSpec) for call in calls)
+    )
+
+
+def _units_in_sequence(path: str, module: nn.Module) -> Iterator[str]:
+    """Paths in the order in which `nn.Sequential` calls; what it is not sure of is a unit."""
+    is_plain = type(module) is nn.Sequential and "forward" not in vars(module)
+    hooks = (
+        module._forward_hooks, module._forward_pre_hooks,
+        module._backward_hooks, module._backward_pre_hooks,
+    )  # fmt: skip
+    if not is_plain or any(hooks):
+        yield path
+        return
+    for name, part in module._modules.items():
+        assert part is not None
+        yield from _units_in_sequence(f"{path}.{name}" if path else name, part)

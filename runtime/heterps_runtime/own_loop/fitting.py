@@ -14,30 +14,19 @@ from typing import Any, NamedTuple
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_runtime.execution.emulation import Clock
 from heterps_runtime.execution.evaluation import EvaluatingExecutor
-from heterps_runtime.own_loop.accumulation import AccumulatingExecutor
+from heterps_runtime.own_loop.build import Built
 from heterps_runtime.run.measurements import StageTimes
 from heterps_runtime.run.result import Evaluation
 from heterps_runtime.run.step_figures import measured_timeline
 from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.checkpointer import Checkpointer
 from heterps_runtime.training.batches import Batch
 from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.transport.communication import Communicator
-from heterps_runtime.transport.group_sums import GroupSums
 
 # Runs the same on all ranks; where it fails on one, all raise the same error.
 Together = Callable[[Callable[[], dict[int, Batch]]], dict[int, Batch]]
-
-
-class Built(NamedTuple):
-    """What a rank has built of a model, and what its steps are carried out by."""
-
-    owned: OwnedStages
-    executor: AccumulatingExecutor
-    clock: Clock
-    sums: GroupSums | None
 
 
 class Measured(NamedTuple):

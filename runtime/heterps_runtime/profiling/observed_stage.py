@@ -33,7 +33,8 @@ from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.models.recording import Recording, UnitOutput
 from heterps_runtime.models.recordings import record
 from heterps_runtime.process.stopwatch import Moment, Stopwatch
-from heterps_runtime.stages.stage import StagePart, build_stage
+from heterps_runtime.stages.build import build_stage
+from heterps_runtime.stages.stage import StagePart
 
 # Of the measurement of what a hook costs: operations of a backward pass, and passes.
 _NUM_OPERATIONS, _NUM_PASSES = 64, 21

@@ -18,8 +18,8 @@ from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.network.dial import REMARK_EVERY_S
 from heterps_runtime.network.gate import Gate
+from heterps_runtime.network.host_board import ERROR, Board, DistantBoard, ServedBoard
 from heterps_runtime.network.tunnel import Tunnel
-from heterps_runtime.run.host_board import ERROR, Board, DistantBoard, ServedBoard
 from heterps_runtime.run.launcher import LostConnectionError
 from heterps_runtime.specification.hosts import Hosts
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_envs.schedule.actions import Action
-from heterps_runtime.execution.executor import ActionRecord
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.run.measurements import LinkMeasurement
 
 if TYPE_CHECKING:

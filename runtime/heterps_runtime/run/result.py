@@ -1,4 +1,4 @@
-"""What a run brought: losses, measured against predicted seconds, re-plans."""
+"""What a run brought: losses, measured against predicted seconds, re-plans, recoveries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from heterps_configs.documents.plan import Plan
 from heterps_runtime.process.memory_report import MemoryReport
 from heterps_runtime.run.measurements import StageTimes
 from heterps_runtime.run.phases import Phase, warm_steps
-from heterps_runtime.run.recovery_record import Recovery
 from heterps_runtime.run.step_figures import StepFigures
 
 # Of a run directory: the whole result, for reports.
@@ -160,6 +159,40 @@ class Evaluation(Document):
 
     step: int
     figures: Mapping[str, float]
+
+
+class Recovery(Document):
+    """One change of the devices, or one repair among the same ones.
+
+    Attributes:
+        generation: Of the plan that the run went on with; 0 is the first plan's.
+        lost: Devices that had gone.
+        joined: Devices that had come.
+        decision: Which plan, and why.
+        detected_s: From the fault until it was noticed; None where nobody knows when it happened.
+        replanned_s: From then until the new plan was handed out.
+        connected_s: From then until the ranks had met and knew which step is the last.
+        state_s: From then until all state was in place.
+        first_step_s: From the fault (or its notice, or the join's) until a new step was done.
+        pause_s: From the last step before until the first step after.
+        from_step: The first step under the new plan.
+        steps_repeated: Steps that had been done, and were run again.
+        bytes_by_source: What was brought to ranks that did not hold it, and from where.
+    """
+
+    generation: int
+    lost: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
+    decision: str = ""
+    detected_s: float | None = None
+    replanned_s: float
+    connected_s: float
+    state_s: float
+    first_step_s: float
+    pause_s: float
+    from_step: int
+    steps_repeated: int = 0
+    bytes_by_source: Mapping[str, int] = {}
 
 
 class RunResult(Document):

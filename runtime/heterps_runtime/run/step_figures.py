@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_configs.documents.plan import Plan
-from heterps_runtime.execution.executor import ActionRecord
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.run.link_times import RouteSeconds
 from heterps_runtime.run.measurements import PassSeconds, pass_seconds
 

@@ -4,45 +4,36 @@ from __future__ import annotations
 
 import json
 import logging
-import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.yaml_files import write_text
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.execution.cuda_clock import CudaClock
 from heterps_runtime.execution.data_feed import DataFeed
-from heterps_runtime.execution.emulation import Clock, EmulatedClock, HostClock
+from heterps_runtime.execution.emulation import Clock
+from heterps_runtime.execution.engines import clock_of, engine_of
 from heterps_runtime.execution.evaluation import EvaluatingExecutor, Evaluator
-from heterps_runtime.execution.executor import ActionRecord, BeforeUpdate, Executor
-from heterps_runtime.execution.measured_memory import held_in_actions
-from heterps_runtime.execution.measured_step import MeasuredStep
+from heterps_runtime.execution.executor import BeforeUpdate, Executor
+from heterps_runtime.execution.measured_step import PlanMemory
 from heterps_runtime.models.recordings import share_recordings
-from heterps_runtime.process.memory_ledger import ActionMemory
-from heterps_runtime.process.memory_report import MemoryReport, check_limits
-from heterps_runtime.run.link_times import LinkTimes, LinkWindow, Taken
-from heterps_runtime.run.measurements import (
-    ActionTimes,
-    Measurements,
-    PassSeconds,
-    StageTimes,
-    measurements_path,
-    pass_seconds,
-)
+from heterps_runtime.run.next_plan import NextPlan
+from heterps_runtime.run.observed_steps import ObservedSteps
 from heterps_runtime.run.phases import WARM_UP_STEPS
-from heterps_runtime.run.step_figures import busy_s, row_of_passes
-from heterps_runtime.specification.devices import remark_of_missing
-from heterps_runtime.specification.run import RunSpecification, next_plan_path
+from heterps_runtime.specification.devices import remarks_of_missing
+from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages import batch_norm
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.build import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.stage import StageModule
 from heterps_runtime.stages.start_values import Blank, StartValues, start_values
 from heterps_runtime.state.migrate import migrate
 from heterps_runtime.training.batches import Batch
 from heterps_runtime.training.own_state import OwnState
-from heterps_runtime.training.prepared import loss_of, source_under, uncounted_average
+from heterps_runtime.training.prepared import source_under, uncounted_average
 from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.training.program_file import training_program
 from heterps_runtime.transport.communication import Communicator
@@ -89,13 +80,9 @@ class Trainer:
         self._is_first_rank = communicator.rank == 0
         self._clock = self._own_clock()
         self._records: deque[list[ActionRecord]] = deque(maxlen=specification.num_timelines)
-        self._next: RunSpecification | None = None
-        # Sums over this rank's tensor-parallel group, and what its passes of a step took without
-        # waiting for the others there.
+        self._next = NextPlan(directory, communicator)
+        # Over this rank's tensor-parallel group.
         self._sums: GroupSums | None = None
-        self._own_s = 0.0
-        self._memory: MemoryReport | None = None
-        self._memory_actions: list[ActionMemory] = []
         self._checkpointer: Checkpointer | None = None
         self._feed: DataFeed | None = None
         self._is_over = False
@@ -116,8 +103,10 @@ class Trainer:
         remarks = [
             *start.remarks(),
             *uncounted_average(self._program, specification.plan.job),
-            *self._missing_devices(),
-            *self._on_batch_norm(modules),
+            *remarks_of_missing(specification.wanted_devices, communicator.places),
+            *batch_norm.remarks(
+                communicator, has_any=any(module.has_batch_norm for module in modules.values())
+            ),
         ]
         for remark in remarks:
             self._say(remark)
@@ -208,23 +197,7 @@ class Trainer:
             self._on_step({"message": remark})
 
     def _own_clock(self) -> Clock:
-        if self._specification.emulated_device(self._device) is not None:
-            return EmulatedClock()
-        device = self._communicator.device
-        return HostClock() if device.type == "cpu" else CudaClock(device)
-
-    def _missing_devices(self) -> list[str]:
-        """What rank 0 says of GPUs that are not there."""
-        specification = self._specification
-        wanted = {name: specification.torch_device(name) for name in specification.devices}
-        remark = remark_of_missing(wanted, self._communicator.places)
-        return [] if remark is None else [remark]
-
-    def _on_batch_norm(self, modules: Mapping[str, StageModule]) -> list[str]:
-        """What a user should know of it, once for a run; a rank without a stage asks the others."""
-        has_any = any(module.has_batch_norm for module in modules.values())
-        rows = self._communicator.gather_numbers(float(has_any))
-        return [batch_norm.REMARK] if any(row[0] for row in rows) else []
+        return clock_of(self._specification, self._device, self._communicator.device)
 
     def _start_checkpoints(self) -> Checkpointer | None:
         """Loads the checkpoint that the run goes on from; what saves, where it is asked for."""
@@ -248,55 +221,30 @@ class Trainer:
         specification, device = self._specification, self._device
         self._first_step = step
         self._records.clear()
-        # Of the plan before; a plan of one step has none of its own.
-        self._memory, self._memory_actions = None, []
-        stages = [stage for stage in specification.plan.stages if device in stage.devices]
-        layers = [
-            f"{stage.name} (layers {stage.first_layer}-{stage.last_layer})" for stage in stages
-        ]
-        logger.info(
-            "plan %d from step %d on: %s",
-            specification.generation,
-            step,
-            ", ".join(layers) or "idle",
-        )
+        self._memory = PlanMemory(specification, device, self._communicator, self._on_step)
+        layers = ", ".join(specification.layers_of(device)) or "idle"
+        logger.info("plan %d from step %d on: %s", specification.generation, step, layers)
         self.owned.begin(step)
         self._engine = self._engine_of(specification, step)
         self._close_feed()
         self._feed = DataFeed.of_training(
             self._program, specification, self._engine, self._communicator.device
         )
-        self._window, self._all_times = (ActionTimes(specification, device) for _ in range(2))
-        self._window_step_times_s: list[float] = []
-        self._window_own_s: list[float] = []
-        plan, profile = specification.plan, specification.profile
-        self._links: LinkTimes | None = None
-        if specification.watches_links:
-            machines = [place.machine for place in self._communicator.places]
-            ranks = specification.ranks
-            self._links = LinkTimes(plan, specification.actions, ranks, machines)
-            self._link_window = LinkWindow(profile, plan, self._links.routes)
+        self._steps = ObservedSteps(specification, device, self._communicator, step, self._sums)
 
     def _engine_of(
         self, specification: RunSpecification, step: int
     ) -> EvaluatingExecutor | TorchEngine:
-        messenger = messenger_for(specification, self._communicator)
-        assert specification.profile.source is not None
-        if specification.engine == "heterps":
-            return EvaluatingExecutor(
-                specification,
-                self._device,
-                self.owned,
-                messenger,
-                self._clock,
-                loss_of(self._program, specification.profile.source),
-                first_step=step,
-                before_update=self._before_update(),
-            )
-        # torch.distributed.pipelining takes more than a second to import.
-        from heterps_runtime.execution.torch_engine import TorchEngine
-
-        return TorchEngine(specification, self._device, self.owned, messenger, step)
+        return engine_of(
+            specification,
+            self.owned,
+            messenger_for(specification, self._communicator),
+            self._clock,
+            self._program,
+            device=self._device,
+            first_step=step,
+            before_update=self._before_update(),
+        )
 
     def _before_update(self) -> BeforeUpdate | None:
         """What the ranks do between the gradients of a step and its update."""
@@ -311,150 +259,59 @@ class Trainer:
             # One start for all: processes of one host share this clock.
             start_s = self._communicator.broadcast_numbers(start_s)[0]
         slowdown = specification.group_slowdown(self._device, step)
-        engine, waited_s = self._engine, self._sums.waited_s if self._sums else 0.0
+        engine = self._engine
+        self._steps.begin()
         if step == self._first_step + MEASURED_STEP and isinstance(engine, Executor):
-            loss, records = self._measure_memory(engine, batches, start_s, slowdown)
+            loss, records = self._memory.measure(engine, self.owned, batches, start_s, slowdown)
         else:
             loss, records = engine.step(batches, start_s, slowdown)
         if isinstance(self._clock, CudaClock):
             records = self._clock.settled(records)
         seconds = time.perf_counter() - start_s
-        plan = specification.plan
-        passes = pass_seconds(plan.job, records)
-        figures = row_of_passes(plan, self._device, busy_s(records), passes)
-        links = self._links.row(self._device, start_s, records) if self._links else []
         # The one gathering of a step takes all figures of it.
-        rows = self._communicator.gather_numbers(loss, seconds, *figures, *links)
+        row = self._steps.row(step, start_s, records)
+        rows = self._communicator.gather_numbers(loss, seconds, *row)
         self._records.append(records)
         logged = max(1, (specification.num_steps - specification.first_step) // NUM_LOGGED_STEPS)
         if (step + 1) % logged == 0 or step == self._first_step:
-            logger.info("step %d took %.4g s, %.4g s of them computing", step, seconds, figures[0])
-        if self._sums is not None:
-            in_passes_s = busy_s([record for record in records if record.kind != "step"])
-            own_s = in_passes_s - (self._sums.waited_s - waited_s)
-            if specification.emulation is not None:
-                own_s = in_passes_s * specification.own_slowdown(self._device, step) / slowdown
-            self._own_s = max(own_s, 0.0)
+            logger.info("step %d took %.4g s, %.4g s of them computing", step, seconds, row[0])
         self._loss = sum(row[0] for row in rows)
-        self._observe(step, passes, rows)
+        self._observe(step, rows)
 
     def _read(self, step: int) -> dict[int, Batch]:
         """What this rank computes with in a step."""
         assert self._feed is not None
         return self._feed.of_step(step)
 
-    def _measure_memory(
-        self,
-        executor: Executor,
-        batches: Mapping[int, Batch],
-        start_s: float,
-        slowdown: float,
-    ) -> tuple[float, list[ActionRecord]]:
-        """One step under a memory ledger. All ranks learn of a limit that one of them breaks."""
-        measured = MeasuredStep(self._device, executor, self.owned)
-        result = measured.run(batches, start_s, slowdown)
-        self._memory, self._memory_actions = measured.report(), measured.ledger.actions
-        logger.info(
-            "memory: at most %d bytes, in %s of stage %s",
-            self._memory.peak_bytes,
-            self._memory.peak_action,
-            self._memory.peak_stage or "-",
-        )
-        reports = self._communicator.gather(self._memory, MemoryReport)
-        if self._is_first_rank:
-            self._on_step({"memory_bytes": {entry.device: entry.peak_bytes for entry in reports}})
-        emulation = self._specification.emulation
-        if emulation is not None:
-            limits = {
-                entry.device: entry.memory_bytes
-                for entry in emulation.devices
-                if entry.memory_bytes is not None
-            }
-            check_limits(reports, limits)
-        return result
-
-    def _observe(self, step: int, passes: PassSeconds, rows: Sequence[Sequence[float]]) -> None:
+    def _observe(self, step: int, rows: Sequence[Sequence[float]]) -> None:
         """Takes what a step brought; `rows` holds loss, seconds and figures of each rank."""
-        specification = self._specification
         step_time_s = self._step_time_s = max(row[1] for row in rows)
-        taken: list[Taken] = []
         if self._is_first_rank:
-            own = len(rows[0]) - (self._links.width if self._links else 0)
-            if self._links:
-                taken = self._links.taken([row[own:] for row in rows])
             self._on_step(
                 {
                     "step": step,
                     "loss": self._loss,
                     "step_time_s": step_time_s,
-                    "generation": specification.generation,
-                    "figures": [row[2:own] for row in rows],
-                    "links": taken,
+                    "generation": self._specification.generation,
+                    **self._steps.figures([row[2:] for row in rows]),
                 }
             )
         if step - self._first_step == WARM_UP_STEPS - 1:
             self._clock.forget_overruns()
-        last_step = specification.num_steps - 1 - specification.first_step
-        if step - self._first_step >= min(WARM_UP_STEPS, last_step):
-            self._all_times.add_passes(passes)
-            if specification.is_online:
-                self._window.add_passes(passes)
-                self._window_step_times_s.append(step_time_s)
-                self._window_own_s.append(self._own_s)
-                if taken:
-                    self._link_window.add(taken)
-        is_due = (step + 1) % specification.measure_every == 0
-        if specification.is_online and is_due and self._window_step_times_s:
-            self._publish(step)
-
-    def _publish(self, step: int) -> None:
-        specification, window = self._specification, self._window
-        gathered = self._communicator.gather(
-            (window.stages(), window.optimizer_s(), statistics.median(self._window_own_s)),
-            tuple[list[StageTimes], float, float],
-        )
-        if self._is_first_rank:
-            devices = specification.devices
-            measurements = Measurements(
-                step=step,
-                num_steps=specification.num_steps,
-                generation=specification.generation,
-                step_time_s=statistics.median(self._window_step_times_s),
-                stages=tuple(entry for stages, *_ in gathered for entry in stages),
-                optimizer_s={devices[r]: seconds for r, (_, seconds, _) in enumerate(gathered)},
-                own_s={devices[r]: seconds for r, (*_, seconds) in enumerate(gathered)},
-                links=self._link_window.measurements(),
-            )
-            path = measurements_path(self._directory, step)
-            write_text(path, measurements.model_dump_json())
-        window.clear()
-        self._link_window.clear()
-        self._window_step_times_s.clear()
-        self._window_own_s.clear()
+        self._steps.count(step, step_time_s)
+        self._steps.publish_if_due(step, self._directory)
 
     # -- a new plan
 
     def _switch_if_asked(self, step: int) -> None:
-        if not self._specification.is_online:
-            return
-        if self._is_first_rank:
-            self._look_for_plan()
-        is_asked = self._next is not None and step >= self._next.from_step
-        if self._communicator.broadcast_numbers(float(is_asked))[0]:
+        specification = self._specification
+        if specification.is_online and self._next.is_due(specification.generation, step):
             self._switch(step)
-
-    def _look_for_plan(self) -> None:
-        path = next_plan_path(self._directory, self._specification.generation + 1)
-        if self._next is None and path.exists():
-            self._next = RunSpecification.from_json_file(path)
 
     def _switch(self, step: int) -> None:
         """Moves to the new plan; takes effect before `step`."""
         started_s = time.perf_counter()
-        text = self._communicator.broadcast_text(
-            self._next.model_dump_json() if self._next else None
-        )
-        self._specification, self._next = self._prepared(RunSpecification.from_json(text)), None
+        self._specification = self._prepared(self._next.take())
         self._sums = group_sums(self._specification, self._device, self._communicator)
         modules = self._built(Blank())
         old, self.owned = (
@@ -479,13 +336,12 @@ class Trainer:
         clock = self._clock
         return {
             "device": self._device,
-            "stages": [entry.model_dump() for entry in self._all_times.stages()],
-            "optimizer_s": self._all_times.optimizer_s(),
+            "stages": [entry.model_dump() for entry in self._steps.times.stages()],
+            "optimizer_s": self._steps.times.optimizer_s(),
             "num_actions": clock.num_actions,
             "num_overruns": clock.num_overruns,
             "worst_overrun_s": clock.worst_overrun_s,
-            "memory": self._memory and self._memory.model_dump(),
-            "memory_actions": held_in_actions(self._memory_actions),
+            **self._memory.result(),
             "trace": self._records[-1] if self._records else [],
             "earlier_traces": list(self._records)[:-1],
         }

@@ -8,10 +8,11 @@ import torch
 
 from heterps_runtime.specification.devices import CPU, to_device
 from heterps_runtime.specification.run import RunSpecification
+from heterps_runtime.stages.build import build_stage
 from heterps_runtime.stages.gradient_norm import clip_gradients, squared_norm
 from heterps_runtime.stages.loss_scale import LossScale
 from heterps_runtime.stages.optimizer import program_optimizer, step_scaled, use_loss_scale
-from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
+from heterps_runtime.stages.stage import StageModule, StagePart
 from heterps_runtime.stages.start_values import start_values
 from heterps_runtime.training.batches import Needs
 from heterps_runtime.training.own_state import OwnState

@@ -90,7 +90,7 @@ def available_device(wanted: str) -> torch.device:
     return device
 
 
-def remark_of_missing(wanted: Mapping[str, str], places: Sequence[Place]) -> str | None:
+def remarks_of_missing(wanted: Mapping[str, str], places: Sequence[Place]) -> list[str]:
     """What a user should know where GPUs are computed on CPUs.
 
     Args:
@@ -103,11 +103,11 @@ def remark_of_missing(wanted: Mapping[str, str], places: Sequence[Place]) -> str
         if device != place.device
     ]
     if not replaced:
-        return None
-    return (
+        return []
+    return [
         f"no CUDA device here for {', '.join(replaced)}: computing on the CPU; "
         "no times of the plan's hardware"
-    )
+    ]
 
 
 def own_place(device: torch.device) -> Place:

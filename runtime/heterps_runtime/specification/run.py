@@ -200,6 +200,19 @@ class RunSpecification(Document):
         """The rank of each device, by name."""
         return {device: rank for rank, device in enumerate(self.devices)}
 
+    @property
+    def wanted_devices(self) -> dict[str, str]:
+        """Where each device should compute, by its name, in the order of ranks."""
+        return {name: self.torch_device(name) for name in self.devices}
+
+    def layers_of(self, device: str) -> list[str]:
+        """The stages of `device` with their layers, for people; none where it is idle."""
+        return [
+            f"{stage.name} (layers {stage.first_layer}-{stage.last_layer})"
+            for stage in self.plan.stages
+            if device in stage.devices
+        ]
+
     def emulated_device(self, device: str) -> EmulatedDevice | None:
         """The emulation of `device`; None where it runs at the host's own speed."""
         entries = self.emulation.devices if self.emulation else ()

@@ -1,4 +1,4 @@
 """A stage on its rank: parameters, passes, optimizer.
 
-Front door: `owned_stages.build_stages`.
+Front door: `build.build_stages`.
 """

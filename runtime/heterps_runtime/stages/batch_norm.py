@@ -16,6 +16,8 @@ from contextlib import contextmanager
 
 from torch import nn
 
+from heterps_runtime.transport.communication import Communicator
+
 REMARK = (
     "batch normalisation uses the statistics of each micro-batch, not of the batch; each replica "
     "of a stage keeps running statistics of its own micro-batches"
@@ -25,6 +27,17 @@ REMARK = (
 def normalisations(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
     """The parts of a module that normalise over a batch."""
     return [p for p in module.modules() if isinstance(p, nn.modules.batchnorm._BatchNorm)]
+
+
+def remarks(communicator: Communicator, *, has_any: bool) -> list[str]:
+    """What a user should know of it, where any rank's stages have it; all ranks ask together.
+
+    Args:
+        communicator: The processes.
+        has_any: Whether this rank's stages have it.
+    """
+    rows = communicator.gather_numbers(float(has_any))
+    return [REMARK] if any(row[0] for row in rows) else []
 
 
 @contextmanager

@@ -8,20 +8,15 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from heterps_configs.documents.plan import Stage
-from heterps_envs.layer_costs.group_slice import GroupSlice
-from heterps_runtime.models.build import build_module
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.gradient_buckets import Held, Region, gradient_buckets
 from heterps_runtime.stages.gradient_norm import clip_gradients, scale_gradients, squared_norm
 from heterps_runtime.stages.loss_scale import LossScale
 from heterps_runtime.stages.optimizer import program_optimizer, step_scaled, use_loss_scale
 from heterps_runtime.stages.shared_heads import SharedHeads
-from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
-from heterps_runtime.stages.start_values import Sharing, StartValues, start_values
+from heterps_runtime.stages.stage import StageModule
 from heterps_runtime.stages.state_shards import ShardedState
 from heterps_runtime.tensor_parallel.regions import view_of
-from heterps_runtime.tensor_parallel.sums import GroupSums
 from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.training.updates import Updates
 from heterps_runtime.transport.communication import Gatherer
@@ -31,76 +26,6 @@ from heterps_runtime.transport.region_sums import RegionRing, RegionSum
 
 # Of each parameter the layers that use it, and its whole shape.
 _Told = dict[str, tuple[tuple[int, ...], tuple[int, ...]]]
-
-
-def build_stages(
-    specification: RunSpecification,
-    device: str,
-    start: StartValues | None = None,
-    torch_device: torch.device | str = "cpu",
-    sums: GroupSums | None = None,
-    *,
-    has_own_loss: bool = False,
-) -> dict[str, StageModule]:
-    """Builds the stages of one device, and nothing else of the model.
-
-    Stages of one device that use the same parameter (tied weights, overlapping replicas) share it.
-
-    Args:
-        specification: Of the run.
-        device: Its name.
-        start: Where the values come from; by default as the specification says.
-        torch_device: Where the stages compute.
-        sums: Over the device's tensor-parallel group; None where it is alone.
-        has_own_loss: Whether the loss is another than the model's source names: it reads whole
-            outputs.
-    """
-    job, profile = specification.plan.job, specification.profile
-    assert profile.source is not None
-    modules: dict[str, StageModule] = {}
-    shared: dict[str, nn.Parameter] = {}
-    start = start or start_values(specification)
-    for stage in specification.plan.stages:
-        if device in stage.devices:
-            part = StagePart(
-                stage.first_layer,
-                stage.last_layer,
-                micro_batch_size=job.micro_batch_size,
-                seed=specification.seed,
-                dtype=job.dtype,
-                device=str(torch_device),
-                recompute_layers=stage.recompute_layers,
-                offloaded_layers=stage.offloaded_layers,
-                defers_weight_gradients=job.schedule == "zero-bubble"
-                and specification.engine == "heterps",
-                group=_slice_of(stage, device),
-                whole_layers=stage.whole_layers,
-                batch_layers=stage.batch_layers,
-                batch_calls=specification.batch_calls,
-                split=specification.splits,
-                sums=sums,
-                # Torch's engine computes the loss of whole outputs.
-                keeps_logits=specification.engine == "heterps" and not has_own_loss,
-            )
-            module = build_stage(profile.source, profile, part, Sharing(start, shared))
-            module.train()
-            for size in set(job.micro_batch_sizes):
-                module.specs(size)
-            module.use(shared)
-            shared.update(module.parameters_by_name())
-            modules[stage.name] = module
-    if specification.is_online and not modules:
-        # Imports the model's libraries now: a device that joins later must not keep all waiting.
-        build_module(profile.source)
-    return modules
-
-
-def _slice_of(stage: Stage, device: str) -> GroupSlice | None:
-    """What a device of a stage's group holds of it; None where it is alone."""
-    if stage.degree == 1:
-        return None
-    shares = stage.tensor_shares or (1 / stage.degree,) * stage.degree
-    return GroupSlice(stage.devices.index(device), shares)
 
 
 class OwnedStages:

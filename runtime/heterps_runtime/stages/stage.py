@@ -21,31 +21,28 @@ from torch import Tensor, nn
 
 from heterps_configs.documents.base import Dtype, is_mixed
 from heterps_configs.documents.model.source import ModelSource
-from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.errors import PlanMismatchError
 from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.build import Arguments, build_module
-from heterps_runtime.models.initialise import place
-from heterps_runtime.models.layers import Layer, layers_of, parameter_layers
+from heterps_runtime.models.layers import Layer, parameter_layers
 from heterps_runtime.models.mixed_precision import autocast, use_tensor_cores
 from heterps_runtime.models.random_numbers import random_numbers
 from heterps_runtime.models.recording import (
     Recording,
     TensorSpec,
-    canonical_names,
     select_output,
 )
 from heterps_runtime.models.recordings import recorded
 from heterps_runtime.stages.batch_norm import normalisations
 from heterps_runtime.stages.deferred_gradients import defer_weight_gradients
-from heterps_runtime.stages.stage_pass import FunctionObserver, StagePass, zeros_of
-from heterps_runtime.stages.start_values import Initialised, StartValues, sliced_values
+from heterps_runtime.stages.own_parameters import aliases_of, hold_only
+from heterps_runtime.stages.stage_pass import FunctionObserver, StagePass
+from heterps_runtime.stages.start_values import StartValues
 from heterps_runtime.tensor_parallel.batch_call import BatchCall
 from heterps_runtime.tensor_parallel.cross_entropy import SplitCrossEntropy
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit, slices_of
 from heterps_runtime.tensor_parallel.sample_part import SamplePart
 from heterps_runtime.tensor_parallel.slices import TensorSlice
-from heterps_runtime.tensor_parallel.split import split_buffers, split_module
+from heterps_runtime.tensor_parallel.split import split_module
 from heterps_runtime.tensor_parallel.sums import GroupPass, GroupSums
 
 
@@ -90,37 +87,6 @@ class StagePart(NamedTuple):
     batch_calls: Collection[BatchCall] = ()
     sums: GroupSums | None = None
     keeps_logits: bool = False
-
-
-def build_stage(
-    source: ModelSource, profile: ModelProfile, part: StagePart, start: StartValues | None = None
-) -> StageModule:
-    """Builds some layers of a model, and nothing else.
-
-    Args:
-        source: How to build the model.
-        profile: Its profile; the layers must be those of the model.
-        part: Which layers.
-        start: Gives the layers their values; None: initialised from the seed.
-
-    Raises:
-        PlanMismatchError: The model has other layers than the profile.
-        HeterpsError: The model cannot be built or run.
-    """
-    module = build_module(source, dtype=part.dtype)
-    recording = recorded(source, module, part.micro_batch_size, part.dtype)
-    layers = layers_of(recording)
-    if [layer.name for layer in layers] != [layer.name for layer in profile.layers]:
-        raise PlanMismatchError(
-            f"{profile.name}: the model has {len(layers)} layers that differ from the "
-            f"{profile.num_layers} of its profile; trace it again"
-        )
-    assert 0 <= part.first_layer <= part.last_layer < len(layers)
-    start = start or Initialised(part.seed)
-    stage = StageModule(source, module, layers, recording, part, start)
-    start.fill(stage.buffers_by_name())
-    stage.slices |= split_buffers(module, stage.slices, stage.parameters_by_name())
-    return stage
 
 
 class StageModule(nn.Module):
@@ -168,7 +134,8 @@ class StageModule(nn.Module):
         unsplit = (*part.whole_layers, *part.batch_layers)
         whole = {name for layer in unsplit for name in layers[layer].parameters}
         self.slices = self._slices(module, own - whole, part)
-        self._hold_only(module, own, recording, start, part.device)
+        self.aliases = aliases_of(module)
+        self._own = hold_only(module, own, self._calls, recording, start, self.slices, part.device)
         if part.defers_weight_gradients:
             defer_weight_gradients(module)
         self._group_pass = None
@@ -355,52 +322,6 @@ class StageModule(nn.Module):
             return {}
         shapes = {name: tuple(p.shape) for name, p in module.named_parameters() if name in own}
         return slices_of(part.split, shapes, part.group)
-
-    def _hold_only(
-        self,
-        module: nn.Module,
-        own: set[str],
-        recording: Recording,
-        start: StartValues,
-        device: str,
-    ) -> None:
-        """Gives the module its own parameters; those of other stages become plain meta tensors.
-
-        A plain tensor answers questions of the model's glue (`weight.dtype`) but is no parameter.
-        Where glue computes with a foreign parameter, it finds zeros of no memory.
-        """
-        canonical = canonical_names(module)
-        before = list(module.parameters())  # keeps their ids taken
-        self.aliases = {
-            name: canonical[id(parameter)]
-            for name, parameter in module.named_parameters(remove_duplicate=False)
-            if name != canonical[id(parameter)]
-        }
-        values = sliced_values(start, module, own, self.slices)
-        moved = {name: value.to(device) for name, value in values.items()}
-        self._own = place(module, moved, canonical)
-        for part in module.modules():
-            for attribute, parameter in list(part._parameters.items()):
-                name = canonical.get(id(parameter))
-                if parameter is None or name is None:
-                    continue
-                is_read = name in recording.glue_parameters
-                del part._parameters[attribute]
-                part.__dict__[attribute] = (
-                    zeros_of(TensorSpec.of(parameter), device) if is_read else parameter.detach()
-                )
-        del before
-        units = recording.modules(module)
-        own_paths = {recording.calls[number].path for number in self._calls}
-        paths = {call.path for call in recording.calls if call.function is None}
-        for path in paths - own_paths:
-            for part in units[path].modules():
-                for attribute, buffer in list(part._buffers.items()):
-                    del part._buffers[attribute]
-                    part.__dict__[attribute] = None if buffer is None else buffer.to(device)
-        for part in module.modules():
-            for attribute, buffer in part._buffers.items():
-                part._buffers[attribute] = None if buffer is None else buffer.to(device)
 
 
 def _sendable(tensor: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from functools import lru_cache
 from typing import Any, Protocol
@@ -13,7 +13,14 @@ from torch.utils._pytree import tree_leaves, tree_map_only, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
 from heterps_runtime.models.functional_calls import FunctionalCalls, FunctionKey
-from heterps_runtime.models.recording import Call, Recording, TensorSpec, UnitOutput
+from heterps_runtime.models.recording import (
+    Call,
+    Recording,
+    TensorSpec,
+    UnitOutput,
+    is_chain,
+    zeros_of,
+)
 from heterps_runtime.process.memory_ledger import MemoryLedger
 from heterps_runtime.stages.batch_norm import normalisations, unchanged_running_statistics
 from heterps_runtime.stages.host_memory import saved_on_host
@@ -86,7 +93,7 @@ class StagePass:
         units = recording.modules(module)
         self._samples = samples
         is_plain = samples is None and not recomputed | offloaded
-        self.is_chain = is_plain and _is_chain(module, units, recording)
+        self.is_chain = is_plain and is_chain(module, recording)
         self._chain = [
             (number, units[recording.calls[number].path]) for number in own if self.is_chain
         ]
@@ -320,43 +327,6 @@ class StagePass:
                 self.collected[UnitOutput(number, index)] = leaf
         if number == self._own.stop - 1:
             raise _StageDoneError
-
-
-def _is_chain(module: nn.Module, units: dict[str, nn.Module], recording: Recording) -> bool:
-    """Whether a pass of the model is a pass of its units, each with what the one before returned.
-
-    That is so where nothing but `nn.Sequential` itself holds the units: its `forward` is known, and
-    does nothing else. Every unit must be a call, so that stages have all of them, and return one
-    tensor.
-    """
-    sequence = list(_units_in_sequence("", module))
-    calls = recording.calls
-    return (
-        sequence != [""]
-        and sequence == list(units) == [call.path for call in calls]
-        and all(call.structure.is_leaf() for call in calls)
-        and all(isinstance(call.leaves[0], TensorSpec) for call in calls)
-    )
-
-
-def _units_in_sequence(path: str, module: nn.Module) -> Iterator[str]:
-    """Paths in the order in which `nn.Sequential` calls; what it is not sure of is a unit."""
-    is_plain = type(module) is nn.Sequential and "forward" not in vars(module)
-    hooks = (
-        module._forward_hooks, module._forward_pre_hooks,
-        module._backward_hooks, module._backward_pre_hooks,
-    )  # fmt: skip
-    if not is_plain or any(hooks):
-        yield path
-        return
-    for name, part in module._modules.items():
-        assert part is not None
-        yield from _units_in_sequence(f"{path}.{name}" if path else name, part)
-
-
-def zeros_of(spec: TensorSpec, device: torch.device | str) -> Tensor:
-    """Zeros that take the memory of one number."""
-    return torch.zeros((), dtype=spec.dtype, device=device).expand(spec.shape)
 
 
 @lru_cache(maxsize=256)

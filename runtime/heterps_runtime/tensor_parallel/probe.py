@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model.source import ModelSource
 from heterps_runtime.models.build import arguments, meta_inputs
-from heterps_runtime.models.fake_operations import call_fake
+from heterps_runtime.models.fake_tensors import call_fake
 from heterps_runtime.models.flop_formulas import is_linear_layer
 from heterps_runtime.models.mixed_precision import autocast
 from heterps_runtime.models.random_numbers import draws_numbers

@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 from heterps_configs.documents.base import Dtype, is_mixed
 from heterps_configs.documents.model.source import ModelSource
 from heterps_runtime.models.build import arguments, meta_inputs
-from heterps_runtime.models.fake_operations import call_fake
+from heterps_runtime.models.fake_tensors import call_fake
 from heterps_runtime.models.flop_formulas import UncountedOperations, flops_of, is_linear_layer
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.models.mixed_precision import autocast, autocast_format, is_copy

@@ -13,7 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from heterps_configs.documents.model.matrix_product import Factors, MatrixProduct, merged_products
-from heterps_runtime.models.recorder import VALUE_FREE, Recorder
+from heterps_runtime.models.fake_tensors import VALUE_FREE
+from heterps_runtime.models.recorder import Recorder
 from heterps_runtime.tracing.operation_log import memory_of, tensors_of
 from heterps_runtime.tracing.product_shapes import (
     TracedProduct,

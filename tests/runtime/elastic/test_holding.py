@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps_runtime.elastic.holding import Committed, Holding
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.layout import HeldState

@@ -26,7 +26,8 @@ from heterps_runtime.run.parent import PlanUpdate
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import reference_training
 from heterps_runtime.specification.build import build_specification
-from heterps_runtime.stages.stage import StagePart, build_stage
+from heterps_runtime.stages.build import build_stage
+from heterps_runtime.stages.stage import StagePart
 from heterps_runtime.tracing.trace import trace_source
 from tests.runtime.small_runs import chain_of, plan_of, problem_of, profile_of
 

@@ -15,7 +15,8 @@ from heterps_runtime.models.build import build_module
 from heterps_runtime.models.recordings import record, recorded, share_recordings
 from heterps_runtime.models.trust import trust_source
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.stages.stage import StagePart, build_stage
+from heterps_runtime.stages.build import build_stage
+from heterps_runtime.stages.stage import StagePart
 from tests.runtime.small_models import HERE as MODELS
 from tests.runtime.small_models import NAMES, WIDTH, profile_of, source_of
 

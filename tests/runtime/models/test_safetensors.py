@@ -22,7 +22,8 @@ from heterps_runtime.models.recording import select_output
 from heterps_runtime.models.safetensors import SafetensorsFolder
 from heterps_runtime.profiling.model_source import resolve_profile
 from heterps_runtime.run.verify import max_difference, reference_losses
-from heterps_runtime.stages.stage import StagePart, build_stage
+from heterps_runtime.stages.build import build_stage
+from heterps_runtime.stages.stage import StagePart
 from heterps_runtime.stages.start_values import Initialised, StartValues
 from tests.runtime.live_bytes import LiveBytes
 from tests.runtime.small_models import profile_of, source_of

@@ -14,7 +14,7 @@ from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.emulation import HostClock
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.execution.local_turns import start_step, take_turns
@@ -53,7 +53,8 @@ def _trainer(plan: Plan) -> PipelineTrainer:
 
 
 def _weights(trainer: PipelineTrainer) -> dict[str, Tensor]:
-    return {name: p.detach() for name, p in trainer._owned.parameters.items()}
+    assert trainer._parts is not None
+    return {name: p.detach() for name, p in trainer._parts.owned.parameters.items()}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed-bfloat16"])

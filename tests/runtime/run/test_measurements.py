@@ -9,7 +9,7 @@ import pytest
 from heterps_configs.documents.plan import Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.execution.executor import ActionRecord
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.run.measurements import (
     ActionTimes,
     Measurements,

@@ -7,7 +7,7 @@ import pytest
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulate
-from heterps_runtime.execution.executor import ActionRecord
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.run.step_figures import (
     bubble_share,
     busy_s,

@@ -16,7 +16,8 @@ from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.run.verify import max_difference, reference_losses
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.build import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.layout import VALUE
 from heterps_runtime.state.migrate import migrate, state_of
 from heterps_runtime.transport.communication import Communicator

@@ -21,14 +21,14 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution import cuda_clock
+from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.execution.cuda_clock import CudaClock
-from heterps_runtime.execution.executor import ActionRecord
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.devices import (
     Place,
     available_device,
     backend_of,
-    remark_of_missing,
+    remarks_of_missing,
     torch_devices,
 )
 from heterps_runtime.specification.run import RunSpecification
@@ -96,10 +96,9 @@ def test_a_host_without_cuda_computes_on_its_cpu_and_says_so(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert available_device("cuda:1") == torch.device("cpu")
     places = [Place("m", "cpu"), Place("m", "cpu")]
-    remark = remark_of_missing({"gpu-0": "cuda:0", "cpu": "cpu"}, places)
-    assert remark is not None
+    (remark,) = remarks_of_missing({"gpu-0": "cuda:0", "cpu": "cpu"}, places)
     assert "for gpu-0: computing on the CPU" in remark
-    assert remark_of_missing({"a": "cpu", "b": "cpu"}, places) is None
+    assert remarks_of_missing({"a": "cpu", "b": "cpu"}, places) == []
 
 
 def test_a_host_with_fewer_gpus_than_the_cluster_says_is_refused(

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.network import host_board
 from heterps_runtime.network.dial import dial
 from heterps_runtime.network.secret import VARIABLE
-from heterps_runtime.run import host_board, host_group
+from heterps_runtime.run import host_group
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import LostConnectionError
 from heterps_runtime.specification.hosts import Hosts, gloo_environment, machine_identity

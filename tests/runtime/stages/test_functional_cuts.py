@@ -13,7 +13,8 @@ from heterps_runtime.models.recording_messages import packed, unpacked
 from heterps_runtime.models.recordings import record
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.run.run_plan import run_plan
-from heterps_runtime.stages.stage import StagePart, build_stage
+from heterps_runtime.stages.build import build_stage
+from heterps_runtime.stages.stage import StagePart
 from heterps_runtime.tracing.trace import trace_source
 from tests.runtime import functional_models
 from tests.runtime.functional_models import INPUTS

@@ -10,15 +10,16 @@ from torch import Tensor, nn
 
 from heterps_configs.documents.job import Optimizer
 from heterps_envs.problem import Problem
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages import loss_scale
+from heterps_runtime.stages.build import build_stage
 from heterps_runtime.stages.loss_scale import LOSS_SCALE, LossScale
 from heterps_runtime.stages.master_weights import MASTER, MasterWeights
 from heterps_runtime.stages.optimizer import build_optimizer
-from heterps_runtime.stages.stage import StagePart, build_stage
+from heterps_runtime.stages.stage import StagePart
 from heterps_runtime.state.migrate import load_optimizer_state, state_of
 from tests.runtime.small_runs import chain_of, plan_of, problem_of
 

@@ -11,7 +11,7 @@ from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.models.build import build_module
 from heterps_runtime.specification.build import build_specification
-from heterps_runtime.stages.owned_stages import build_stages
+from heterps_runtime.stages.build import build_stages
 from heterps_runtime.stages.start_values import Blank, Initialised
 from tests.runtime.small_models import source_of
 from tests.runtime.small_runs import plan_of, problem_of

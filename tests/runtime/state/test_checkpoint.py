@@ -13,7 +13,7 @@ import torch.distributed as dist
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.execution.batches import micro_batches
+from heterps_runtime.execution.data_feed import micro_batches
 from heterps_runtime.models import losses
 from heterps_runtime.models.build import arguments, build_module
 from heterps_runtime.models.recording import select_output
@@ -21,7 +21,8 @@ from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.run.verify import reference_losses
 from heterps_runtime.specification.build import build_specification
 from heterps_runtime.specification.run import RunSpecification
-from heterps_runtime.stages.owned_stages import OwnedStages, build_stages
+from heterps_runtime.stages.build import build_stages
+from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.checkpoint import load_state_dict, optimizer_state_dict, restore
 from heterps_runtime.state.checkpoint_files import complete_checkpoints
 from heterps_runtime.transport.communication import Communicator

@@ -13,7 +13,8 @@ from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.build import register_factory
 from heterps_runtime.models.data import make_batch
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.stages.stage import StagePart, build_stage
+from heterps_runtime.stages.build import build_stage
+from heterps_runtime.stages.stage import StagePart
 from heterps_runtime.tensor_parallel.batch_call import gathered
 from heterps_runtime.tensor_parallel.by_batch import find_batch_calls
 from heterps_runtime.tracing.trace import trace_source

@@ -16,7 +16,8 @@ from heterps_runtime.models.build import Arguments
 from heterps_runtime.models.data import make_batch
 from heterps_runtime.models.flop_formulas import flops_of
 from heterps_runtime.models.losses import loss_sum
-from heterps_runtime.stages.stage import StageModule, StagePart, build_stage
+from heterps_runtime.stages.build import build_stage
+from heterps_runtime.stages.stage import StageModule, StagePart
 from heterps_runtime.tensor_parallel.by_batch import find_batch_calls
 from tests.runtime.small_models import TOKENS
 from tests.runtime.tensor_parallel.split_cases import Case, case_of
