@@ -158,7 +158,7 @@ def _print(
         )
     if explanation is not None:
         if explanation.stages:
-            answer.print(explanation_table(explanation, answer.width))
+            answer.print(explanation_table(explanation))
         for line in (*dropped_lines(result.problem, explanation), *size_lines(explanation)):
             answer.print(line)
         if explanation.note:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps.planning.explain import Alternative, ExplainedStage, Explanation
-from heterps.reports.console import interval_text, percent_text, seconds_text
+from heterps.reports.console import answer, interval_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names, idle_text, stage_groups
 from heterps.reports.profile_tables import parameters_text
 from heterps_agents.finishing.idle_devices import HELPS, IdleClass, Why
@@ -21,7 +21,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
 
 # Narrower terminals have no room for the names of layers beside what matters more.
-WIDTH_FOR_NAMES = 110
+WIDTH_FOR_NAMES, LEAST_WIDTH_OF_NAMES = 110, 20
 NOT_ALLOWED = (
     "micro-batches, places for groups on a node or the floor allow no plan with more of them"
 )
@@ -45,6 +45,16 @@ def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
         result: What `place` returned.
         width: Columns of the terminal; narrow ones leave out the names of layers.
     """
+    table = _stages_table(result, 0)
+    if width < WIDTH_FOR_NAMES:
+        return table
+    # Names are cut where the rest of a line ends, so that every figure is whole.
+    used = answer.measure(table, options=answer.options.update_width(width)).maximum
+    left = width - used - 2
+    return _stages_table(result, left) if left >= LEAST_WIDTH_OF_NAMES else table
+
+
+def _stages_table(result: PlaceResult, width_of_names: int) -> Table:
     plan, problem = result.plan, result.problem
     layers = problem.profile.layers
     table = Table(title=f"{plan.model} on {plan.cluster}", title_justify="left", box=None)
@@ -59,8 +69,8 @@ def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
     has_ways = any(group.way for group in groups)
     if has_ways:
         table.add_column("carried out")
-    if width >= WIDTH_FOR_NAMES:
-        table.add_column("from .. to", overflow="ellipsis", no_wrap=True)
+    if width_of_names:
+        table.add_column("from .. to", overflow="ellipsis", no_wrap=True, max_width=width_of_names)
     for group in groups:
         used = max(result.estimate.memory_bytes[name] for name in group.devices)
         has = min(problem.device_named[name].memory_bytes for name in group.devices)
@@ -77,17 +87,16 @@ def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
     return table
 
 
-def explanation_table(explanation: Explanation, width: int = WIDTH_FOR_NAMES) -> Table:
+def explanation_table(explanation: Explanation) -> Table:
     """Why each stage is carried out as it is; stages that follow one another as one where alike.
 
     Args:
         explanation: With stages.
-        width: Columns of the terminal.
     """
     title = "what one other choice for a stage would cost; all else stays"
     table = Table(title=title, title_justify="left", box=None)
     for heading in ("layers", "type", "carried out", "nearest other choice", "step time then"):
-        table.add_column(heading, no_wrap=width >= WIDTH_FOR_NAMES)
+        table.add_column(heading)
     runs: list[tuple[tuple[str, ...], list[ExplainedStage]]] = []
     for stage in explanation.stages:
         other = stage.runner_up
