@@ -29,8 +29,7 @@ from tests.runtime.small_runs import chain_of, problem_of
 
 LIMIT_S = 120.0
 
-# Heartbeats that are missed on a busy machine are faults of their own.
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
