@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from hypothesis import settings
 
@@ -11,6 +13,16 @@ from tests.uneven_problems import MakeProblem, uneven_problem
 # Compilation and busy machines make single examples slow; the same examples on every run.
 settings.register_profile("heterps", deadline=None, derandomize=True)
 settings.load_profile("heterps")
+
+# Imports, traces and plans are many objects that live long or are freed without it: to look for
+# cycles among them as often as Python does takes a fifth of the time of tests that trace.
+gc.set_threshold(50_000, 20, 50)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported by then stays."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

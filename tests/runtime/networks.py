@@ -114,7 +114,8 @@ def start(host: Host, *arguments: str, secret: str | None = SECRET) -> subproces
         arguments: Of Python.
         secret: In its environment; None for none.
     """
-    environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    left_out = (VARIABLE, "GLOO_SOCKET_IFNAME")  # where ranks meet is what the run finds
+    environment = {name: value for name, value in os.environ.items() if name not in left_out}
     if secret is not None:
         environment[VARIABLE] = secret
     return subprocess.Popen(

@@ -128,7 +128,7 @@ def test_a_limit_in_seconds_is_used_and_never_gives_a_worse_plan() -> None:
     profile = load_profile("resnet-50")
     problem = Problem(profile, load_cluster("a100-v100"), Job(dtype=profile.dtype))
     usual = AutoPlanner().plan(problem, Budget())
-    budget = Budget(cpu_seconds=3.0)
+    budget = Budget(cpu_seconds=1.5)
     patient = AutoPlanner().plan(problem, budget)
     assert budget.is_exhausted
     assert (patient.predicted_step_time_s or 0.0) <= 1.001 * (usual.predicted_step_time_s or 0.0)

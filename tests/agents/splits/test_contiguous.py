@@ -42,7 +42,7 @@ def branches(lengths: tuple[int, ...], **changes: object) -> OperatorGraph:
 
 @pytest.mark.slow
 @given(SEEDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_no_contiguous_assignment_is_better(seed: int) -> None:
     graph = random_graph(seed)
     best_s = least_contiguous_load_s(graph)

@@ -65,7 +65,7 @@ def load_of_set(graph: GroupGraph, chosen: np.ndarray) -> float:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SEEDS)
 def test_the_split_is_the_best_of_all_and_proven(seed: int) -> None:
     graph = random_graph(seed)

@@ -21,7 +21,7 @@ SEEDS = st.integers(0, 100_000)
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(SEEDS)
 def test_a_split_is_confirmed_as_far_as_its_prices_go(seed: int) -> None:
     """Small graphs: prices leave a gap that only the integer programme closes, or none."""

@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.policy_file import finite_or_none
-from heterps_agents.training.run import TrainingProgress
+from heterps_agents.training.run import TrainingProgress, TrainingRun
 from heterps_agents.training.train import train
 from heterps_configs.errors import HeterpsError
 from tests.agents.training.conftest import CHAINS, CONFIGS, GRAPHS, AnyConfig, Runs
@@ -126,7 +126,14 @@ def test_policies_for_prices_read_them(trained: Runs, kind: str, knows: bool) ->
     assert policy.knows_prices == knows
 
 
+@pytest.fixture
+def nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights of these runs are compared with those of runs that draw."""
+    monkeypatch.setattr(TrainingRun, "_draw", lambda self, *_: None)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("nothing_is_drawn")
 @pytest.mark.parametrize("kind", ["chains", "graphs"])
 def test_equal_seeds_give_equal_policies(trained: Runs, tmp_path: Path, kind: str) -> None:
     again = train(CONFIGS[kind], tmp_path)
@@ -135,6 +142,7 @@ def test_equal_seeds_give_equal_policies(trained: Runs, tmp_path: Path, kind: st
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("nothing_is_drawn")
 @pytest.mark.parametrize(
     ("kind", "steps"),
     # Of chains while the first run imitates, and later.
@@ -225,7 +233,7 @@ from stable_baselines3.common.logger import Logger
 from heterps_agents.boards.training import CHAIN_LAYOUT, TrainingBoards
 from heterps_agents.training.chains import ChainLearner
 from heterps_agents.training.clock import Clock
-from heterps_agents.training.run import TrainingRun
+from heterps_agents.training.run import TrainingRun, TrainingRun
 from tests.agents.training.conftest import CONFIGS
 def loaded():
     kernels = [entry for entry in gc.get_objects() if isinstance(entry, Dispatcher)]

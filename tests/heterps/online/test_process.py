@@ -106,7 +106,7 @@ def test_a_search_ends_with_whoever_started_it(tmp_path: Path) -> None:
         "search = begun(a_task(fine_tune_s=100.0))\n"
         "print(search.worker.pid, flush=True)\n"
         "import os, time\n"
-        "time.sleep(1.0)\n"
+        "time.sleep(0.3)\n"
         "os._exit(9)\n"
     )
     ended = subprocess.run(
@@ -127,7 +127,7 @@ def test_a_search_ends_with_whoever_started_it(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.alone
 def test_the_fine_tuned_policy_comes_in_a_second_answer() -> None:
-    search = begun(a_task(fine_tune_s=10.0))
+    search = begun(a_task(fine_tune_s=3.0))
     assert search.worker.wait(LIMIT_S)
     first, second = search.poll()
     search.close()

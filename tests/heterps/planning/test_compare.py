@@ -110,7 +110,8 @@ def test_tensorboard_gets_scalars_hparams_figure_and_text(
 def test_all_shows_systems_of_papers_and_says_of_the_others_why_not(
     heterps: Heterps, blocks: Path
 ) -> None:
-    options = ("compare", blocks, "-c", "local-emulated", "--evaluations", 300)
+    # Options are open; that of sizes `place` goes through alike for every planner.
+    options = ("compare", blocks, "-c", "local-emulated", "--evaluations", 100, "--micro-batch", 1)
     outcome = heterps(*options, "--planners", "all", "--no-tensorboard")
     assert outcome.code == 0
     assert "sailor itself predicts" in outcome.out

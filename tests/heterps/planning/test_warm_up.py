@@ -29,7 +29,7 @@ warm_up(planner_named("auto"), "throughput")
 before = loaded()
 assert before
 place(load_problem("gpt2", "a100-v100"), "auto", effort="fast")
-limits = (("gpt2", "a100-v100", 1), ("resnet-50", "eight-types", 2), ("llama-7b", "h100-pod", 3))
+limits = ("gpt2", "a100-v100", 0.5), ("resnet-50", "eight-types", 1), ("llama-7b", "h100-pod", 1.5)
 for model, cluster, cpu_seconds in limits:
     place(load_problem(model, cluster), "auto", budget=Budget(cpu_seconds=cpu_seconds))
 print({name for name, _ in loaded() - before})

@@ -63,7 +63,7 @@ def survives(answers: list[Answer], name: str | None = None) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(st.sampled_from(SECTIONS), CONTENT, max_size=8))
 def test_sections_of_garbage_are_a_cluster_or_an_error(changed: dict[str, str]) -> None:
     survives([answer(**changed)])

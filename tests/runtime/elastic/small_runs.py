@@ -34,7 +34,7 @@ from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 # A step takes about 60 ms: longer than it takes to notice what happens in it.
 STEP_S = 0.02
 LIMIT_S = 240.0
-PATIENT = ElasticSettings(heartbeat_s=20.0)
+PATIENT = ElasticSettings(heartbeat_s=60.0, stall_s=60.0)
 CUTS = {1: (), 2: (4,), 3: (2, 4), 4: (2, 4, 6)}
 
 

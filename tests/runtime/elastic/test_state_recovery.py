@@ -370,7 +370,6 @@ def test_joining_device_gets_all_from_replicas_and_idle_ones_nothing(dtype: str)
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_lost_rank_ends_a_recovery_at_once_and_the_others_begin_again(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.runtime.recovery_script", str(tmp_path)]
     ranks = [subprocess.Popen([*command, str(rank)]) for rank in range(3)]

@@ -77,6 +77,7 @@ def test_host_times_are_medians_over_the_steps_that_were_kept() -> None:
 @pytest.mark.alone
 def test_a_real_pipeline_tells_its_host_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host_profiler, "NUM_RUNS", 1)
+    monkeypatch.setattr(host_profiler, "NUM_STEPS", 5)
     found = host_profiler.measure_host_times(
         Link(latency_s=5e-5, bandwidth_bytes_per_s=1e9), (1.0, 1.1), {"adamw": (1.0, 1.4)}
     )

@@ -92,7 +92,6 @@ def test_a_program_goes_on_under_a_plan_that_comes_in_mid_run() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_a_program_goes_on_without_a_lost_device(tmp_path: Path) -> None:
     case = ElasticCase(elastic_problem(), tmp_path / "run", steps=STEPS)
     result = case.run(events=(RunEvent(step=4, lose="d1"),), program=PLACE, trust_code=True)
@@ -228,7 +227,6 @@ def test_a_program_goes_on_with_its_own_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 @pytest.mark.parametrize("lost", ["d1", "d0"])
 def test_a_program_has_its_own_state_also_where_a_device_is_lost(tmp_path: Path, lost: str) -> None:
     """Nobody else holds the layers of the lost one: all go back to the newest checkpoint."""
