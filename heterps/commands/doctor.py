@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -23,6 +24,8 @@ Verdict = Literal["ok", "note", "broken"]
 # What an optional package is for.
 EXTRAS = {"hf": "models of Hugging Face configs (`pip install heterps[hf]`)"}
 LEAST_FREE_BYTES = 2 * 2**30
+# The variable of gloo.
+INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class Finding(NamedTuple):
@@ -136,12 +139,25 @@ def _processes() -> Iterator[Finding]:
     if not dist.is_available() or not dist.is_gloo_available():
         yield Finding("gloo", "broken", "this torch has none: no plan can be run")
         return
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo" if sys.platform == "linux" else "lo0")
-    store = torch._C._distributed_c10d.HashStore()
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    dist.all_reduce(torch.ones(1))
-    dist.destroy_process_group()
+    with _gloo_on_loopback():
+        store = torch._C._distributed_c10d.HashStore()
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+        dist.all_reduce(torch.ones(1))
+        dist.destroy_process_group()
     yield Finding("gloo", "ok", "works on the loopback")
+
+
+@contextmanager
+def _gloo_on_loopback() -> Iterator[None]:
+    """Where a user names no interface; what runs later in this process chooses its own."""
+    if INTERFACE in os.environ:
+        yield
+        return
+    os.environ[INTERFACE] = "lo" if sys.platform == "linux" else "lo0"
+    try:
+        yield
+    finally:
+        del os.environ[INTERFACE]
 
 
 def _machine() -> Iterator[Finding]:

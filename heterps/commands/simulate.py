@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import typer
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from heterps.planning.plans import load_plan_and_problem
@@ -183,7 +184,8 @@ def memory_table(shown: Estimate) -> Table:
     for heading in (*headings, "of"):
         # Groups of many devices have long names, which may take two lines.
         is_name = heading == "device"
-        table.add_column(heading, justify="left" if is_name else "right", no_wrap=not is_name)
+        justify: JustifyMethod = "left" if is_name else "right"
+        table.add_column(heading, justify=justify, no_wrap=not is_name, overflow="fold")
     for curve in shown.memory_curves:
         changing = zip(
             curve.gradient_bytes, curve.activation_bytes, curve.buffer_bytes, strict=True

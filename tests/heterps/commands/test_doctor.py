@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
@@ -13,12 +14,15 @@ from heterps.commands import doctor
 Heterps = Callable[..., Any]
 
 
-@pytest.fixture(autouse=True)
-def its_variable_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs on hosts that are apart would meet on their loopbacks."""
-    name = "GLOO_SOCKET_IFNAME"
-    monkeypatch.setenv(name, "")  # what there was is remembered
-    monkeypatch.delenv(name)
+@pytest.mark.parametrize("interface", [None, "lo"])
+def test_what_gloo_is_told_is_as_it_was_before(
+    interface: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface or "")
+    if interface is None:
+        monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    assert [finding.verdict for finding in doctor._processes()] == ["ok"]
+    assert os.environ.get("GLOO_SOCKET_IFNAME") == interface
 
 
 def test_a_machine_that_runs_the_tests_is_fine(heterps: Heterps) -> None:
