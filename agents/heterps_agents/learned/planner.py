@@ -53,6 +53,8 @@ MANY_DEVICES = 128
 
 # What moves on the simulator may win: plans of parts that are further behind are left as they are.
 NEAR_PART = 1.25
+# Of the fastest kinds that are looked at without the others.
+MOST_KINDS = 8
 
 
 class _Part(NamedTuple):
@@ -117,28 +119,26 @@ class PolicyPlanner:
         return found if best is found else best.changed(bound=bound_for(problem, best))
 
     def _on_fastest_kinds(self, problem: Problem, budget: Budget) -> list[_Part]:
-        """Plans on some kinds of devices alone, as many as the effort asks for."""
+        """Plans on some kinds of devices alone; where a budget ends soon, on the fastest."""
         found = list[_Part]()
-        parts = on_fastest_kinds(problem, effort_named(self.effort).fastest_kinds)
-        for number, part in enumerate(parts):
-            own = budget.apart(1 / (len(parts) + 1 - number))
+        for part in on_fastest_kinds(problem, 1 if budget.is_limited else MOST_KINDS):
+            own = budget.share(1.0) if budget.is_limited else budget.apart(1.0)
             with contextlib.suppress(InfeasibleError):
                 found.append(_Part(part, self.chain(part, own), own))
             budget.charge(own)
         return found
 
     def _finished(self, problem: Problem, best: Plan, others: list[_Part]) -> list[Plan]:
-        """Plans of parts after moves on the simulator, where they may become the best ones."""
+        """Plans of parts, the best of them after moves on the simulator."""
         effort = effort_named(self.effort)
-        if effort.fastest_kinds == 1:
-            return [other.plan for other in others]
         seconds = [simulated_step_time_s(problem, other.plan) for other in others]
         most_s = NEAR_PART * min([*seconds, simulated_step_time_s(problem, best)])
-        return [
-            best_of_finds(part, plan, own, effort.simulated_stages, walks=True)
-            for (part, plan, own), step_time_s in zip(others, seconds, strict=True)
-            if step_time_s <= most_s
-        ]
+        plans = [other.plan for other in others]
+        for number in sorted(range(len(others)), key=seconds.__getitem__)[: effort.fastest_kinds]:
+            part, plan, own = others[number]
+            if seconds[number] <= most_s and not own.is_limited:
+                plans[number] = best_of_finds(part, plan, own, effort.simulated_stages, walks=True)
+        return plans
 
     def chain(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found with one device for each stage, by a search over all of them.

@@ -55,8 +55,8 @@ class Effort(Document):
             window; without, windows have one stage more at most than what they replace.
         simulated_stages: Stages that are simulated, replicas counted, to choose among finalists and
             to try small moves: about half a millisecond each.
-        fastest_kinds: On hundreds of devices, searches over some kinds alone: the fastest, the two
-            fastest, and so on up to so many.
+        fastest_kinds: On hundreds of devices searches are also made over the fastest kind alone,
+            the two fastest, and so on; the simulator goes on from what so many of them find.
         graphs: The same for graphs.
     """
 
@@ -78,7 +78,7 @@ class Effort(Document):
     exact_s: Seconds
     sweeps: bool = True
     simulated_stages: PositiveCount = 1000
-    fastest_kinds: PositiveCount = 1
+    fastest_kinds: Count = 0
     graphs: GraphEffort
 
 
