@@ -119,10 +119,11 @@ class PolicyPlanner:
         return found if best is found else best.changed(bound=bound_for(problem, best))
 
     def _on_fastest_kinds(self, problem: Problem, budget: Budget) -> list[_Part]:
-        """Plans on some kinds of devices alone; where a budget ends soon, on the fastest."""
+        """Plans on some kinds of devices alone; on the fastest where nothing goes on from them."""
         found = list[_Part]()
-        for part in on_fastest_kinds(problem, 1 if budget.is_limited else MOST_KINDS):
-            own = budget.share(1.0) if budget.is_limited else budget.apart(1.0)
+        goes_on = effort_named(self.effort).fastest_kinds > 0 and not budget.is_limited
+        for part in on_fastest_kinds(problem, MOST_KINDS if goes_on else 1):
+            own = budget.apart(1.0) if goes_on else budget.share(1.0)
             with contextlib.suppress(InfeasibleError):
                 found.append(_Part(part, self.chain(part, own), own))
             budget.charge(own)

@@ -56,7 +56,8 @@ class Effort(Document):
         simulated_stages: Stages that are simulated, replicas counted, to choose among finalists and
             to try small moves: about half a millisecond each.
         fastest_kinds: On hundreds of devices searches are also made over the fastest kind alone,
-            the two fastest, and so on; the simulator goes on from what so many of them find.
+            the two fastest, and so on; the simulator goes on from what so many of them find. 0:
+            only one is made, over the fastest kind.
         graphs: The same for graphs.
     """
 
