@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.logger import Logger
 
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.search_planner import search_planner
@@ -48,6 +49,8 @@ def layer_ppo_code(question: Question) -> Code | None:
             "MlpPolicy", env, LEARNING_RATE, n_steps=STEPS, batch_size=MINIBATCH, n_epochs=EPOCHS,
             gamma=1.0, ent_coef=0.01, seed=seed, device="cpu",
         )  # fmt: skip
+        # The logger of stable-baselines3's own making leaves a temporary folder behind.
+        model.set_logger(Logger(folder=None, output_formats=[]))
         model.learn(_ENDLESS, callback=episodes)
     return episodes.code
 
