@@ -11,8 +11,14 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from itertools import chain, islice, zip_longest
 
+from heterps_agents.finishing.clock_walk import clocked_costs
 from heterps_agents.finishing.shortlist import Simulations, best_simulated
-from heterps_agents.finishing.stage_walk import can_walk, code_of, walked_over_stages
+from heterps_agents.finishing.stage_walk import (
+    can_walk,
+    code_of,
+    walked_over_stages,
+    walks_by_clock,
+)
 from heterps_agents.interface.finds import Find
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
@@ -59,7 +65,9 @@ def best_of_finds(
     for view in views:
         question = Question.of(view, own, plan.seed)
         codes = _codes(question, view, plans)
-        if not is_hurried:
+        if codes and can_walk(problem):
+            codes = _with_walks(view, question, codes, most_stages)
+        elif not is_hurried:
             # Of many stages few placements are simulated: of finds the least ones by this view.
             codes[1:] = sorted(codes[1:], key=question.cost)
         if codes:
@@ -76,6 +84,20 @@ def best_of_finds(
     if best_plan.runs_like(plan):
         return plan
     return best_plan.changed(bound=_bound(problem, plan.bound, best_plan))
+
+
+def _with_walks(
+    view: Problem, question: Question, codes: list[Code], most_stages: float
+) -> list[Code]:
+    """The first placement, the best of walks by the clock from all, and the others by the clock."""
+    costs = clocked_costs(view, question, codes)
+    others = [
+        code
+        for _, code in sorted(zip(costs[1:], codes[1:], strict=True), key=lambda entry: entry[0])
+    ]
+    walked = walks_by_clock(view, question, codes, most_stages)
+    found = [codes[0], *walked, *others]
+    return list({code.tobytes(): code for code in found}.values())
 
 
 def _bound(problem: Problem, known: Bound, plan: Plan) -> Bound:

@@ -1,9 +1,14 @@
-"""A walk on the simulator from a plan that is a chain, in the view of the problem that has it."""
+"""Walks from a plan that is a chain, in the view of the problem that has it.
+
+First by the clock (`heterps_agents.finishing.clock_walk`), which sees many placements; then on the
+simulator, from the best of these.
+"""
 
 from __future__ import annotations
 
 import math
 
+from heterps_agents.finishing.clock_walk import best_by_clock
 from heterps_agents.finishing.simulated_costs import SimulatedCosts
 from heterps_agents.finishing.simulated_walk import walk
 from heterps_agents.interface.planner import Budget
@@ -12,6 +17,14 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem
+
+# Of the time that is left, what walks by the clock may take.
+CLOCK_PART = 1 / 3
+# For so many stages that may be simulated one more of these walks begins. Each round of walks may
+# try so many changes for each of the stages, and so many at most, as where time is limited.
+STAGES_OF_WALK, CHANGES, MOST_CHANGES, MOST_HURRIED_CHANGES = 1000, 4, 4000, 20_000
+# So many of the placements that they find are simulated.
+MOST_SIMULATED = 8
 
 
 def can_walk(problem: Problem) -> bool:
@@ -40,11 +53,38 @@ def walked_over_stages(
             continue
         costs = SimulatedCosts(view, question, plan.planner)
         costs.allow(math.inf if budget.has_time_limit else most_stages)
-        walk(costs, question, costs.add(code), steps)
+        start = costs.add(code)
+        found = costs.add_all(walks_by_clock(view, question, [code], most_stages))
+        walk(costs, question, min([start, *found], key=lambda entry: entry.cost), steps)
         fitting = (entry for entry in costs.best_first() if costs.fits(entry))
         best = next(fitting, None)
         return None if best is None else costs.with_chosen_sums(best).plan
     return None
+
+
+def walks_by_clock(
+    view: Problem, question: Question, codes: list[Code], most_stages: float
+) -> list[Code]:
+    """The best placements of walks by the clock, best first.
+
+    Args:
+        view: Of what was asked.
+        question: The same for searches; its budget is charged.
+        codes: Where walks begin.
+        most_stages: Stages that may be simulated: without a limit in time, as a measure.
+    """
+    budget = question.budget
+    if budget.has_time_limit:
+        own = budget.share(CLOCK_PART)
+        walks, changes = 1, MOST_HURRIED_CHANGES
+    else:
+        own = budget
+        walks = 1 + int(most_stages // STAGES_OF_WALK)
+        changes = int(min(CHANGES * most_stages, MOST_CHANGES))
+    found = best_by_clock(view, question._replace(budget=own), codes, walks, changes)
+    if own is not budget:
+        budget.charge(own)
+    return found[:MOST_SIMULATED]
 
 
 def code_of(question: Question, view: Problem, plan: Plan) -> Code | None:

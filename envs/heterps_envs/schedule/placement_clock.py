@@ -1,0 +1,243 @@
+"""The step of a placement by a clock: all its passes one after the other, in tens of microseconds.
+
+The closed form leaves out what depends on who waits for whom: replicas that wait for their turn,
+where neighbouring stages have unlike numbers of them, and the all-reduce of parameters that layers
+of several stages share. Both may be a third of a step on hundreds of devices. Here the passes run
+as the list scheduler lets them (`heterps_envs.schedule.kernels`): micro-batch m on replica
+`m mod k` of each stage, a forward pass where there is room, else a backward pass. What is simpler
+than in the simulator: links are those between classes, as slow as the closed form has them; a
+replica takes its forward passes in order, although a later micro-batch may be there first; and no
+all-reduce begins before the last pass of its stage.
+
+Without shared parameters this is never less than the closed form, but for rounding.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.compiled import ALLOCATING, MINUS_ONE, ZERO, uncounted
+from heterps_envs.schedule.shared_sums import OPTIMIZER, OWN, SHARED, last_end_s, write_sums
+
+# Columns of a stage: its replicas, its first one among all, micro-batches between two that the same
+# pair of replicas sends to the stage behind, those in flight; and those of its seconds.
+REPLICAS, FIRST, PERIOD, HELD = 0, 1, 2, 3
+FORWARD_S, BACKWARD_S, TRANSFER_S, LATENCY_S, END_S = 0, 1, 2, 3, 4
+# Columns of a replica: its stage, its next forward and backward pass, forward passes that may still
+# wait for their backward pass, what it runs, and of which micro-batch its backward pass is.
+STAGE, NEXT_FORWARD, NEXT_BACKWARD, ROOM, RUNS, RUNNING = 0, 1, 2, 3, 4, 5
+# When a gradient came whose backward pass has been run.
+DONE = -1.0
+IDLE, RUNS_FORWARD, RUNS_BACKWARD = 0, 1, 2
+# Arrivals that differ by rounding are at one time.
+_SAME = 1 + 1e-10
+
+
+@njit(**ALLOCATING)
+def clocked_step_time_s(stages: Any, count: int, k: Any, shared: Any, limit_s: float) -> float:
+    """Step time of stages, whether they fit or not; above the limit a bound of it.
+
+    Args:
+        stages: (S, 3) int64, see `heterps_envs.closed_form.objective.read_stages`.
+        count: Stages in use.
+        k: `KernelTables`.
+        shared: `SharedParameters`.
+        limit_s: What is known to take longer is not run.
+    """
+    rows, seconds = np.empty((count, 4), np.int64), np.zeros((count, 5))
+    num_replicas, sums_s = _describe(stages, count, k, rows, seconds), np.empty((count, 3))
+    write_sums(stages, count, k, shared, sums_s)
+    bound_s = _bound_s(rows, seconds, sums_s, k.num_micro_batches)
+    if bound_s > limit_s:
+        return bound_s
+    replicas = np.zeros((num_replicas, 6), np.int64)
+    for row in range(count):
+        for number in range(rows[row, REPLICAS]):
+            at = rows[row, FIRST] + number
+            replicas[at, STAGE], replicas[at, ROOM] = row, rows[row, HELD]
+            replicas[at, NEXT_FORWARD] = replicas[at, NEXT_BACKWARD] = number
+    arrivals = np.full((4, count, k.num_micro_batches), np.inf)
+    arrivals[0, 0, :], arrivals[2:] = 0.0, 0.0
+    leaves = 1
+    while leaves < num_replicas:
+        leaves *= 2
+    times, winners = np.full(leaves, np.inf), np.zeros(2 * leaves, np.int64)
+    for leaf in range(leaves):
+        winners[leaves + leaf] = leaf
+    for node in range(leaves - 1, 0, -1):
+        winners[node] = winners[2 * node]
+    _run_passes(rows, seconds, replicas, arrivals, (times, winners), k.is_gpipe)
+    return last_end_s(stages, count, shared, sums_s, seconds[:, END_S])
+
+
+@uncounted
+def _describe(stages: Any, count: int, k: Any, rows: Any, seconds: Any) -> int:
+    """Writes the columns of stages; returns how many replicas there are."""
+    start, first = ZERO, ZERO
+    for row in range(count):
+        stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
+        forward_s = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
+        compute_s = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
+        rows[row, REPLICAS], rows[row, FIRST], rows[row, PERIOD] = replicas, first, 0
+        seconds[row, FORWARD_S], seconds[row, BACKWARD_S] = forward_s, compute_s - forward_s
+        if row + 1 < count:
+            following, behind = stages[row + 1, 1], stages[row + 1, 2]
+            num_bytes = k.output_bytes[stop - 1]
+            seconds[row, TRANSFER_S] = num_bytes * k.inverse_bandwidth_s_per_byte[kind, following]
+            seconds[row, LATENCY_S] = k.latency_s[kind, following]
+            divisor, rest = replicas, behind
+            while rest > 0:
+                divisor, rest = rest, divisor % rest
+            rows[row, PERIOD] = replicas * behind // divisor
+        start, first = stop, first + replicas
+    devices_behind = ZERO
+    for row in range(count - 1, -1, -1):
+        replicas = rows[row, REPLICAS]
+        rows[row, HELD] = in_flight(k.num_micro_batches, k.is_gpipe, replicas, devices_behind)
+        devices_behind += replicas
+    return int(first)
+
+
+@uncounted
+def _bound_s(rows: Any, seconds: Any, sums_s: Any, num_micro_batches: int) -> float:
+    """No run is shorter: a stage waits for its first pass, does all, and is followed by others."""
+    longest = before_s = after_s = 0.0
+    for row in range(len(rows)):
+        share = (num_micro_batches + rows[row, REPLICAS] - 1) // rows[row, REPLICAS]
+        compute_s = seconds[row, FORWARD_S] + seconds[row, BACKWARD_S]
+        after_s = max(after_s, sums_s[row, OWN] + sums_s[row, SHARED] + sums_s[row, OPTIMIZER])
+        longest = max(longest, before_s + share * compute_s + after_s)
+        message_s = seconds[row, TRANSFER_S] + seconds[row, LATENCY_S]
+        before_s += seconds[row, FORWARD_S] + message_s
+        after_s += seconds[row, BACKWARD_S] + message_s
+    return longest
+
+
+@uncounted
+def _run_passes(
+    rows: Any, seconds: Any, replicas: Any, arrivals: Any, tree: Any, is_gpipe: bool
+) -> None:
+    """Runs all passes; when the last of each stage ends is written to its seconds.
+
+    Args:
+        rows: (S, 4) and
+        seconds: (S, 5) of the stages.
+        replicas: (R, 6) of all stages.
+        arrivals: (4, S, M) when each micro-batch is there for its forward and backward pass, and
+            when the links behind each stage are free, there and back.
+        tree: Of the replicas' next events.
+        is_gpipe: Whether all forward passes come first.
+    """
+    times, winners = tree
+    last, num_micro_batches = len(rows) - 1, arrivals.shape[2]
+    for at in range(rows[0, REPLICAS]):
+        _set_time(times, winners, at, 0.0)
+    while True:
+        at = winners[1]
+        now = times[at]
+        if now == np.inf:
+            return
+        row = replicas[at, STAGE]
+        runs = replicas[at, RUNS]
+        step = rows[row, REPLICAS]
+        if runs == RUNS_FORWARD:
+            m = replicas[at, NEXT_FORWARD]
+            replicas[at, NEXT_FORWARD] = m + step
+            if row == last:
+                arrivals[1, row, m] = now
+            else:
+                _send(rows, seconds, replicas, arrivals, tree, (0, row, row + 1, m), now)
+        elif runs == RUNS_BACKWARD:
+            m = replicas[at, RUNNING]
+            arrivals[1, row, m] = DONE
+            while replicas[at, NEXT_BACKWARD] < replicas[at, NEXT_FORWARD] and (
+                arrivals[1, row, replicas[at, NEXT_BACKWARD]] == DONE
+            ):
+                replicas[at, NEXT_BACKWARD] += step
+            replicas[at, ROOM] += 1
+            seconds[row, END_S] = now
+            if row > 0:
+                _send(rows, seconds, replicas, arrivals, tree, (1, row - 1, row - 1, m), now)
+        # What comes next, and when.
+        forward, forward_s = replicas[at, NEXT_FORWARD], np.inf
+        backward, backward_s = MINUS_ONE, np.inf
+        if replicas[at, ROOM] > 0 and forward < num_micro_batches:
+            forward_s = arrivals[0, row, forward]
+        if forward_s > now * _SAME and not (is_gpipe and forward < num_micro_batches):
+            backward, backward_s = _next_backward(replicas, arrivals, at, step, now * _SAME)
+        if forward_s <= now * _SAME:
+            replicas[at, RUNS] = RUNS_FORWARD
+            replicas[at, ROOM] -= 1
+            _set_time(times, winners, at, now + seconds[row, FORWARD_S])
+        elif backward_s <= now * _SAME:
+            replicas[at, RUNS], replicas[at, RUNNING] = RUNS_BACKWARD, backward
+            _set_time(times, winners, at, now + seconds[row, BACKWARD_S])
+        else:
+            replicas[at, RUNS] = IDLE
+            _set_time(times, winners, at, min(forward_s, backward_s))
+
+
+@uncounted
+def _next_backward(
+    replicas: Any, arrivals: Any, at: int, step: int, until_s: float
+) -> tuple[int, float]:
+    """The first micro-batch whose gradient is there, else the one that comes first, and when.
+
+    Behind it replicas take unlike times: a later one may come before an earlier one.
+    """
+    row, first, first_s = replicas[at, STAGE], MINUS_ONE, np.inf
+    for m in range(replicas[at, NEXT_BACKWARD], replicas[at, NEXT_FORWARD], step):
+        arrival_s = arrivals[1, row, m]
+        if arrival_s < first_s and arrival_s != DONE:
+            first, first_s = m, arrival_s
+            if arrival_s <= until_s:
+                break
+    return first, first_s
+
+
+@uncounted
+def _send(
+    rows: Any, seconds: Any, replicas: Any, arrivals: Any, tree: Any, message: Any, now: float
+) -> None:
+    """A message leaves as soon as its link is free, and wakes a replica that waits for it.
+
+    Args:
+        rows: See `_run_passes`.
+        seconds: The same.
+        replicas: The same.
+        arrivals: The same.
+        tree: The same.
+        message: Whether it is a gradient; the stage in front of the cut; the stage that it goes to;
+            and its micro-batch.
+        now: When it is ready.
+    """
+    is_back, cut, to, m = message
+    # Micro-batches of one remainder go from one replica to one other: it stands for their link.
+    link = m % rows[cut, PERIOD]
+    start_s = max(now, arrivals[2 + is_back, cut, link])
+    arrivals[2 + is_back, cut, link] = start_s + seconds[cut, TRANSFER_S]
+    arrival_s = start_s + seconds[cut, TRANSFER_S] + seconds[cut, LATENCY_S]
+    arrivals[is_back, to, m] = arrival_s
+    at = rows[to, FIRST] + m % rows[to, REPLICAS]
+    if replicas[at, RUNS] != IDLE or arrival_s >= tree[0][at]:
+        return
+    if is_back == 1 or (m == replicas[at, NEXT_FORWARD] and replicas[at, ROOM] > 0):
+        _set_time(tree[0], tree[1], at, arrival_s)
+
+
+@uncounted
+def _set_time(times: Any, winners: Any, leaf: int, time_s: float) -> None:
+    """Changes when something happens to a replica; `winners[1]` is who comes first."""
+    times[leaf] = time_s
+    node = (len(times) + leaf) >> 1
+    while node > 0:
+        first, second = winners[2 * node], winners[2 * node + 1]
+        best = first if times[first] <= times[second] else second
+        if winners[node] == best and best != leaf:
+            return
+        winners[node] = best
+        node >>= 1

@@ -1,0 +1,104 @@
+"""The step of a placement by a clock, against the simulator and the closed form."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heterps_envs.closed_form.kernel_tables import kernel_tables
+from heterps_envs.closed_form.objective import stages_step_time_s
+from heterps_envs.closed_form.placement import PlacedStage, Placement
+from heterps_envs.links import Link
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.placement_clock import clocked_step_time_s
+from heterps_envs.schedule.shared_sums import shared_parameters
+from heterps_envs.simulator.binding import bound_plan
+from heterps_envs.simulator.simulate import simulated_step_time_s
+from tests.envs.small_problems import FAST, chain_problem, placements
+
+LINK = Link(latency_s=0.003, bandwidth_bytes_per_s=1e9)
+
+
+def problem_with(
+    schedule: str = "1f1b",
+    tied_to: dict[int, int] | None = None,
+    parameters: int = 10**5,
+    link: Link = LINK,
+) -> Problem:
+    """Six unequal layers on two classes of devices of one node, so that all links are alike."""
+    problem = chain_problem(
+        [0.03, 0.01, 0.02, 0.025, 0.015, 0.04],
+        [0.05, 0.02, 0.05, 0.04, 0.03, 0.07],
+        num_micro_batches=14,
+        speeds=(1.0, 1.7),
+        counts=(9, 8),
+        parameters=[parameters * factor for factor in (20, 1, 1, 4, 1, 20)],
+        output_bytes=[4e6, 1e6, 2e6, 2e6, 8e6, 1.0],
+        optimizer_s=[parameters / 1e7, 0.0, 0.0, 0.0, 0.0, parameters / 1e7],
+        tied_to=tied_to,
+        link=link,
+        schedule=schedule,
+    )
+    return replace(problem, job=problem.job.changed(overlaps_reduce=False))
+
+
+def clocked_s(problem: Problem, placement: Placement) -> float:
+    rows = [[each.last_layer + 1, each.device_class, each.replicas] for each in placement]
+    shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
+    stages, kernel = np.array(rows, np.int64), kernel_tables(problem.tables)
+    return float(clocked_step_time_s(stages, len(rows), kernel, shared, math.inf))
+
+
+def closed_form_s(problem: Problem, placement: Placement) -> float:
+    rows = [[each.last_layer + 1, each.device_class, each.replicas] for each in placement]
+    return float(stages_step_time_s(np.array(rows, np.int64), kernel_tables(problem.tables)))
+
+
+def simulated_s(problem: Problem, placement: Placement) -> float:
+    return simulated_step_time_s(problem, bound_plan(problem, placement, planner="test", seed=0))
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("tied_to", [None, {5: 0}])
+@settings(max_examples=60)
+@given(placement=placements(6, (9, 8), max_replicas=8))
+def test_where_all_links_are_alike_it_is_near_the_simulator(
+    schedule: str, tied_to: dict[int, int] | None, placement: Placement
+) -> None:
+    problem = problem_with(schedule, tied_to)
+    assert clocked_s(problem, placement) == pytest.approx(simulated_s(problem, placement), rel=0.02)
+
+
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@settings(max_examples=60)
+@given(placement=placements(6, (9, 8), max_replicas=8))
+def test_it_is_never_below_the_closed_form(schedule: str, placement: Placement) -> None:
+    """Without links, which it shares out among replicas, and sums, which may hide behind passes."""
+    problem = problem_with(schedule, parameters=0, link=FAST)
+    assert clocked_s(problem, placement) >= closed_form_s(problem, placement) * (1 - 1e-9)
+
+
+def test_replicas_that_wait_for_their_turn_are_what_the_closed_form_leaves_out() -> None:
+    problem = problem_with()
+    alike = (PlacedStage(0, 2, 0, 4), PlacedStage(3, 5, 0, 4))
+    unlike = (PlacedStage(0, 2, 0, 3), PlacedStage(3, 5, 0, 5))
+    by_clock, by_form = (
+        [f(problem, each) for each in (alike, unlike)] for f in (clocked_s, closed_form_s)
+    )
+    print(by_clock, by_form, [simulated_s(problem, each) for each in (alike, unlike)])
+
+
+def test_shared_parameters_are_summed_over_the_devices_of_both_stages() -> None:
+    placement = (PlacedStage(0, 0, 0, 3), PlacedStage(1, 4, 1, 1), PlacedStage(5, 5, 0, 2))
+    alone, shared = problem_with(), problem_with(tied_to={5: 0})
+    ring_s = 2 * 4 * (LINK.latency_s + 4 * 2e6 / 5 / LINK.bandwidth_bytes_per_s)
+    # Of the first stage a sum without bytes is left: its layer owns what is shared.
+    own_s = 2 * 2 * (4 * 2e6 / 3 / LINK.bandwidth_bytes_per_s)
+    more_s = clocked_s(shared, placement) - clocked_s(alone, placement)
+    assert more_s == pytest.approx(ring_s - own_s)
+    assert math.isclose(closed_form_s(shared, placement), closed_form_s(alone, placement))
