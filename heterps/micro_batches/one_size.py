@@ -23,6 +23,8 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_envs.step_bounds.executable import executable_bound
 
+# Of a limit in time, what a search may take: the simulator has the rest to choose among its finds.
+SEARCH_PART = 1 / 2
 # A plan, or a better one for the same problem.
 Improve = Callable[[Problem, Plan, Budget], Plan]
 
@@ -45,11 +47,23 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
     if isinstance(planner, System):
         plan, own_cost = planner.answer(problem, budget)
     else:
-        plan = planner.plan(problem, budget)
-        if getattr(planner, "hands_over_finds", False):
-            most_stages = effort_of(planner).simulated_stages
-            plan = best_of_finds(problem, plan, budget, most_stages, walks=True)
+        plan = _searched(problem, planner, budget)
     return _finished(problem, planner, plan, budget, own_cost)
+
+
+def _searched(problem: Problem, planner: Planner, budget: Budget) -> Plan:
+    """What a planner answers, or what the simulator makes of all that it found on its way."""
+    if not getattr(planner, "hands_over_finds", False):
+        return planner.plan(problem, budget)
+    own = budget
+    if budget.has_time_limit:
+        own = budget.share(SEARCH_PART)
+        own.known_cost = budget.known_cost
+    plan = planner.plan(problem, own)
+    if own is not budget:
+        budget.charge(own)
+    most_stages = effort_of(planner).simulated_stages
+    return best_of_finds(problem, plan, budget, most_stages, walks=True)
 
 
 def finished_result(

@@ -16,6 +16,7 @@ from heterps.planning.place_graph import load_compiled_code
 from heterps.planning.strategies import OPEN
 from heterps_agents.auto.others import SLOWER, quick_plan, quick_ways
 from heterps_agents.auto.planner import AutoPlanner
+from heterps_agents.finishing.clock_walk import best_by_clock
 from heterps_agents.finishing.simulated_walk import neighbours
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.question import Question
@@ -121,6 +122,7 @@ def _warm_up_going_on(problem: Problem) -> None:
     code = greedy_code(question)
     if code is not None:
         neighbours(code, question, np.random.default_rng(0))
+        best_by_clock(problem, question, [code], 1, 1)
 
 
 def _warm_up_systems() -> None:

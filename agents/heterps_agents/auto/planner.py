@@ -23,7 +23,8 @@ from heterps_agents.auto.others import (
 from heterps_agents.auto.walks import walked
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.interface.patient import FIRST_PART, QUICK_PART, WAY_PART
+from heterps_agents.finishing.stage_walk import can_walk, walked_by_clock
+from heterps_agents.interface.patient import CLOCK_PART, FIRST_PART, QUICK_PART, WAY_PART
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
@@ -163,7 +164,15 @@ class AutoPlanner:
             budget: With a limit in time.
         """
         ways = GoingOn(self.name, self.seed, self.effort, chains_only=self.chains_only)
-        return ways.improved(problem, plan, budget)
+        return ways.improved(problem, self._clocked(problem, plan, budget), budget)
+
+    def _clocked(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
+        """A plan, or a better one on a walk by the clock, which sees most in the least time."""
+        if not can_walk(problem) or budget.is_exhausted:
+            return plan
+        with part_of(budget, CLOCK_PART) as own:
+            found = walked_by_clock(problem, plan, own, self.seed)
+        return fastest(problem, [plan, *found])
 
     def _after_a_walk(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
         """The plan, or a better one on a short walk from it, where time does not end that."""

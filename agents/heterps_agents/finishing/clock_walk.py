@@ -25,6 +25,7 @@ from heterps_agents.search.stage_changes import (
 from heterps_envs.arrays import Code, Floats, Integers
 from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.objective import MISSES_FLOOR, limited_cost, read_stages, write_code
+from heterps_envs.closed_form.placement import decode
 from heterps_envs.compiled import ALLOCATING, uncounted
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.placement_clock import clocked_step_time_s
@@ -38,6 +39,8 @@ DRAWN = 256
 MOST_TRIED = 400
 # Of the placements that were the best for a while, the last ones are handed over.
 MOST_BEST = 16
+# Passes of all changes that one round judges: three seconds.
+MOST_PASSES = 30_000_000
 # Evaluations of the closed form for the cuts of a change.
 _MOST_CLIMBED: Any = np.int64(100)
 _SHIFTS = np.array([1, -1, 2, -2, 3, -3])
@@ -87,13 +90,17 @@ def best_by_clock(
             budget ends them.
         codes: Placements that fit.
         walks: How many begin at most.
-        changes: How many are judged in each round, of all its walks together.
+        changes: How many are judged in each round, of all its walks together; fewer where a step
+            has very many passes.
     """
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
     pool = [
         (cost, code)
         for cost, code in zip(clocked_costs(problem, question, codes), codes, strict=True)
     ]
+    num_stages = max(len(decode(code, question.options)) for code in codes)
+    num_passes = 2 * num_stages * question.kernel.num_micro_batches
+    changes = min(changes, MOST_PASSES // num_passes)
     number, found = min(walks, len(codes)), list[tuple[float, Code]]()
     while number > 0:
         found = []

@@ -58,8 +58,7 @@ def best_of_finds(
     """
     if budget.time_share >= 1.0:
         return plan
-    seconds_left, is_hurried = budget.seconds_left, budget.has_time_limit
-    own = Budget(seconds=None if math.isinf(seconds_left) else seconds_left)
+    is_hurried, own = budget.has_time_limit, _time_of(budget)
     plans = [plan, *(_newest(problem, budget) if is_hurried else _of_all_views(problem, budget))]
     views, found = problem.views, [plan]
     for view in views:
@@ -84,6 +83,13 @@ def best_of_finds(
     if best_plan.runs_like(plan):
         return plan
     return best_plan.changed(bound=_bound(problem, plan.bound, best_plan))
+
+
+def _time_of(budget: Budget) -> Budget:
+    """The seconds that are left of a budget, and none of its evaluations."""
+    if budget.cpu_seconds is not None:
+        return Budget(cpu_seconds=max(budget.seconds_left, 1e-9))
+    return Budget(seconds=None if budget.seconds is None else max(budget.seconds_left, 1e-9))
 
 
 def _with_walks(

@@ -7,6 +7,7 @@ simulator, from the best of these.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from heterps_agents.finishing.clock_walk import best_by_clock
 from heterps_agents.finishing.simulated_costs import SimulatedCosts
@@ -20,6 +21,8 @@ from heterps_envs.problem import Problem
 
 # Of the time that is left, what walks by the clock may take.
 CLOCK_PART = 1 / 3
+# The same where nothing but simulating the best of them follows.
+ALONE_PART = 2 / 3
 # For so many stages that may be simulated one more of these walks begins. Each round of walks may
 # try so many changes for each of the stages, and so many at most, as where time is limited.
 STAGES_OF_WALK, CHANGES, MOST_CHANGES, MOST_HURRIED_CHANGES = 1000, 4, 4000, 20_000
@@ -45,21 +48,51 @@ def walked_over_stages(
         most_stages: Stages of all plans that may be simulated, replicas counted; with a limit in
             time, about what there is time for.
     """
-    views, steps = problem.views, most_stages / len(plan.stages)
-    for view in (*views[seed // 2 % len(views) :], *views[: seed // 2 % len(views)]):
-        question = Question.of(view, budget, seed)
-        code = code_of(question, view, plan)
-        if code is None:
-            continue
+    steps = most_stages / len(plan.stages)
+    for view, question, code in _views_of(problem, plan, budget, seed):
         costs = SimulatedCosts(view, question, plan.planner)
         costs.allow(math.inf if budget.has_time_limit else most_stages)
         start = costs.add(code)
         found = costs.add_all(walks_by_clock(view, question, [code], most_stages))
         walk(costs, question, min([start, *found], key=lambda entry: entry.cost), steps)
-        fitting = (entry for entry in costs.best_first() if costs.fits(entry))
-        best = next(fitting, None)
-        return None if best is None else costs.with_chosen_sums(best).plan
+        return _best_plan(costs)
     return None
+
+
+def walked_by_clock(problem: Problem, plan: Plan, budget: Budget, seed: int) -> list[Plan]:
+    """The best plans of walks by the clock alone, one for each view that has the plan.
+
+    The first four arguments are those of `walked_over_stages`; all of the budget is used.
+    """
+    views, found = list(_views_of(problem, plan, budget, seed)), list[Plan | None]()
+    for number, (view, question, code) in enumerate(views):
+        own = budget.share(1 / (len(views) - number))
+        costs = SimulatedCosts(view, question._replace(budget=own), plan.planner)
+        part = own.share(ALONE_PART)
+        codes = best_by_clock(view, question._replace(budget=part), [code], 1, MOST_HURRIED_CHANGES)
+        own.charge(part)
+        costs.add_all([*codes[:MOST_SIMULATED], code])
+        budget.charge(own)
+        found.append(_best_plan(costs))
+    return [each for each in found if each is not None]
+
+
+def _views_of(
+    problem: Problem, plan: Plan, budget: Budget, seed: int
+) -> Iterator[tuple[Problem, Question, Code]]:
+    """The views in which a plan is a placement, from one on that the seed says."""
+    views = problem.views
+    for view in (*views[seed // 2 % len(views) :], *views[: seed // 2 % len(views)]):
+        question = Question.of(view, budget, seed)
+        code = code_of(question, view, plan)
+        if code is not None:
+            yield view, question, code
+
+
+def _best_plan(costs: SimulatedCosts) -> Plan | None:
+    fitting = (entry for entry in costs.best_first() if costs.fits(entry))
+    best = next(fitting, None)
+    return None if best is None else costs.with_chosen_sums(best).plan
 
 
 def walks_by_clock(

@@ -10,8 +10,9 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 
 # Of a limit in time, for what is found in tenths of a second; of what is left of that, for each way
-# to find it; of what is left then, for first plans. The rest is for better ones.
-QUICK_PART, WAY_PART, FIRST_PART = 1 / 4, 1 / 2, 3 / 4
+# to find it; of what is left then, for first plans; and of what is left of that, for a walk by the
+# clock from the best of them. The rest is for better ones.
+QUICK_PART, WAY_PART, FIRST_PART, CLOCK_PART = 1 / 4, 1 / 2, 1 / 2, 1 / 2
 
 
 @runtime_checkable

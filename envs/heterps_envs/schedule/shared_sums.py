@@ -49,8 +49,9 @@ def shared_parameters(profile: ModelProfile, gradient_bytes: Floats) -> SharedPa
         shared = min(shared, float(gradient_bytes[owner]))
         rows += [(layer, number, int(layer != owner), shared) for layer in (owner, *users)]
     columns = np.array(rows, float).reshape(-1, 4).T
-    layer, group, is_user = columns[:3].astype(np.int64)
-    return SharedParameters(layer, group, is_user, columns[3])
+    # Of one layout whatever their length: kernels are compiled for each.
+    layer, group, is_user = (column.astype(np.int64, "C") for column in columns[:3])
+    return SharedParameters(layer, group, is_user, np.ascontiguousarray(columns[3]))
 
 
 @uncounted
