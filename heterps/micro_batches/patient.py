@@ -13,7 +13,7 @@ from heterps.micro_batches.one_size import Improve, improve_one_size
 from heterps.micro_batches.outlooks import cost_of, rank
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps.micro_batches.quick import QuickPlans
-from heterps_agents.interface.patient import FIRST_PART, QUICK_PART, PatientPlanner
+from heterps_agents.interface.patient import QUICK_PART, PatientPlanner, first_part
 from heterps_agents.interface.planner import Budget
 from heterps_envs.problem import Problem
 
@@ -44,7 +44,7 @@ def place_patiently(
     quick.look(own)
     finished = quick.finished(own)
     budget.charge(own)
-    own = budget.share(FIRST_PART)
+    own = budget.share(first_part(asked[0]))
     tried, answers = place_each_size(asked, planner.hurried(asked[0]), own, finished)
     budget.charge(own)
     return tried, _improved(_moved(answers, planner, budget), planner, budget)

@@ -18,10 +18,10 @@ from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.in_flight_choice import choose_in_flight
 from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.interface.patient import MANY_DEVICES
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.views import fastest
-from heterps_agents.learned.planner import MANY_DEVICES
 from heterps_agents.search.uniform import best_uniform, best_uniform_of_each
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError

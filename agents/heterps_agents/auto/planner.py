@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from heterps_agents.asymmetric.candidates import NEAR as NEAR_LANES
@@ -24,7 +25,7 @@ from heterps_agents.auto.walks import walked
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.stage_walk import can_walk, walked_by_clock
-from heterps_agents.interface.patient import CLOCK_PART, FIRST_PART, QUICK_PART, WAY_PART
+from heterps_agents.interface.patient import MANY_DEVICES, QUICK_PART, WAY_PART, first_part
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
@@ -38,6 +39,8 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 
 # Plans that take so many times what the best takes are finished before one is chosen.
 NEAR_FINISH = 1.15
+# Of what is left after first plans, for a walk by the clock; and what another one has to be after.
+CLOCK_PART, CLOCK_PART_OF_MANY, CLOCK_GAIN = 1 / 8, 1 / 2, 0.99
 # Devices of which nothing is left out where time is limited.
 MOST_UNHURRIED = 6
 
@@ -100,7 +103,7 @@ class AutoPlanner:
             if found is not None:
                 best = found if best is None else fastest(problem, [best, found])
         budget.charge(own)
-        own = budget.share(FIRST_PART)
+        own = budget.share(first_part(problem))
         own.known_cost = budget.known_cost
         try:
             first = best_of_finds(problem, self.hurried(problem).plan(problem, own), own)
@@ -167,12 +170,19 @@ class AutoPlanner:
         return ways.improved(problem, self._clocked(problem, plan, budget), budget)
 
     def _clocked(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
-        """A plan, or a better one on a walk by the clock, which sees most in the least time."""
-        if not can_walk(problem) or budget.is_exhausted:
+        """A plan, or a better one by walks by the clock, which see most; on while they gain."""
+        if not can_walk(problem):
             return plan
-        with part_of(budget, CLOCK_PART) as own:
-            found = walked_by_clock(problem, plan, own, self.seed)
-        return fastest(problem, [plan, *found])
+        is_large = len(problem.cluster.devices) >= MANY_DEVICES
+        step_time_s, seed = math.inf, self.seed
+        while not budget.is_exhausted:
+            before_s, step_time_s = step_time_s, simulated_step_time_s(problem, plan)
+            if step_time_s > CLOCK_GAIN * before_s:
+                break
+            with part_of(budget, CLOCK_PART_OF_MANY if is_large else CLOCK_PART) as own:
+                plan = fastest(problem, [plan, *walked_by_clock(problem, plan, own, seed)])
+            seed += 1
+        return plan
 
     def _after_a_walk(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
         """The plan, or a better one on a short walk from it, where time does not end that."""

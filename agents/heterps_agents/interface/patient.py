@@ -10,9 +10,18 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 
 # Of a limit in time, for what is found in tenths of a second; of what is left of that, for each way
-# to find it; of what is left then, for first plans; and of what is left of that, for a walk by the
-# clock from the best of them. The rest is for better ones.
-QUICK_PART, WAY_PART, FIRST_PART, CLOCK_PART = 1 / 4, 1 / 2, 1 / 2, 1 / 2
+# to find it; of what is left then, for first plans. The rest is for better ones.
+QUICK_PART, WAY_PART = 1 / 4, 1 / 2
+FIRST_PART, FIRST_PART_OF_MANY = 3 / 4, 1 / 2
+# With so many devices a search takes long, a walk from a first plan wins more, and the policy's own
+# part is a tenth of what the simulator takes for the choice.
+MANY_DEVICES = 128
+
+
+def first_part(problem: Problem) -> float:
+    """Of the time that is left after quick plans, for first plans."""
+    is_large = len(problem.cluster.devices) >= MANY_DEVICES
+    return FIRST_PART_OF_MANY if is_large else FIRST_PART
 
 
 @runtime_checkable

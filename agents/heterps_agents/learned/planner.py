@@ -19,6 +19,7 @@ from heterps_agents.finishing.strategies import (
     promised_cost,
 )
 from heterps_agents.interface.answer import answer
+from heterps_agents.interface.patient import MANY_DEVICES
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
@@ -47,8 +48,6 @@ DEFAULT_POLICY = "generalist"
 PRICE_POLICY = "price-generalist"
 # Where options are open: placements that the simulator chooses from.
 MOST_SIMULATED = 12
-# With so many devices the policy's search takes a tenth of what the simulator takes for the choice.
-MANY_DEVICES = 128
 
 
 # What moves on the simulator may win: plans of parts that are further behind are left as they are.

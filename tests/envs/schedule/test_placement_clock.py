@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from heterps_configs.documents.cluster import Link
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import stages_step_time_s
 from heterps_envs.closed_form.placement import PlacedStage, Placement
-from heterps_envs.links import Link
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.placement_clock import clocked_step_time_s
 from heterps_envs.schedule.shared_sums import shared_parameters
