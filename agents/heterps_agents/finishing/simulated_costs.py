@@ -76,7 +76,7 @@ class SimulatedCosts:
         """Sets what may be simulated from here on, instead of what was left.
 
         Args:
-            most_stages: Stages, replicas counted: a simulation takes about half a millisecond for
+            most_stages: Stages, replicas counted: a simulation takes about a tenth of a millisecond for
                 each. But at least `LEAST_SIMULATIONS` placements, unless those are so large that
                 they have more than `ENOUGH_STAGES` together.
         """

@@ -54,7 +54,7 @@ class Effort(Document):
         sweeps: Whether the exact solver may take all stages of a placement that has no more than a
             window; without, windows have one stage more at most than what they replace.
         simulated_stages: Stages that are simulated, replicas counted, to choose among finalists and
-            to try small moves: about half a millisecond each.
+            to try small moves: a tenth of a millisecond each, with all that is asked of a plan.
         fastest_kinds: On hundreds of devices searches are also made over the fastest kind alone,
             the two fastest, and so on; the simulator goes on from what so many of them find. 0:
             only one is made, over the fastest kind.
