@@ -76,9 +76,9 @@ class SimulatedCosts:
         """Sets what may be simulated from here on, instead of what was left.
 
         Args:
-            most_stages: Stages, replicas counted: a simulation takes about a tenth of a millisecond for
-                each. But at least `LEAST_SIMULATIONS` placements, unless those are so large that
-                they have more than `ENOUGH_STAGES` together.
+            most_stages: Stages, replicas counted: a simulation takes about a tenth of a millisecond
+                for each. But at least `LEAST_SIMULATIONS` placements, unless those are so large
+                that they have more than `ENOUGH_STAGES` together.
         """
         self._stages_left, self._least_found = most_stages, len(self.found) + LEAST_SIMULATIONS
         self._enough = most_stages - ENOUGH_STAGES
