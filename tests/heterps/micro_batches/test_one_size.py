@@ -1,0 +1,46 @@
+"""What a search may spend of a limit, and what the simulator has of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from heterps.micro_batches.one_size import SEARCH_PART, place_one_size
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import planner_named
+from heterps_configs.documents.plan import Plan
+from heterps_envs.problem import Problem
+from tests.uneven_problems import MakeProblem
+
+
+class _Search:
+    """A greedy planner that says what it was given."""
+
+    name, chooses_options = "greedy", False
+
+    def __init__(self, hands_over_finds: bool) -> None:
+        self.seed, self.hands_over_finds = 0, hands_over_finds
+        self.given: list[Budget] = []
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        self.given.append(budget)
+        return planner_named("greedy").plan(problem, budget)
+
+
+@pytest.mark.parametrize(
+    ("hands_over_finds", "part"), [(True, SEARCH_PART), (False, 1.0)], ids=["search", "other"]
+)
+def test_who_hands_over_finds_leaves_the_simulator_its_part_of_a_limit_in_time(
+    make_problem: MakeProblem, hands_over_finds: bool, part: float
+) -> None:
+    search = _Search(hands_over_finds)
+    budget = Budget(cpu_seconds=40.0)
+    place_one_size(make_problem(), search, budget)
+    (given,) = search.given
+    assert given.cpu_seconds == pytest.approx(part * 40.0, abs=1.0)
+    assert budget.evaluations_used >= given.evaluations_used > 0
+
+
+def test_without_a_limit_in_time_a_search_has_all_evaluations(make_problem: MakeProblem) -> None:
+    search = _Search(hands_over_finds=True)
+    place_one_size(make_problem(), search, Budget(evaluations=5000))
+    assert search.given[0].evaluations == 5000
