@@ -19,7 +19,8 @@ from heterps_envs.simulator.simulate import estimate
 # Of what is left of a way's time, for a quick plan of one size.
 SIZE_PART = 1 / 2
 # Quick plans are finished that cost so many times what the best of them costs at most: with more
-# micro-batches in flight one behind slow links may take so many times less.
+# micro-batches in flight one behind slow links may take so many times less. Sizes whose plans cost
+# more are asked of nobody else.
 NEAR_QUICK = 1.6
 
 
@@ -67,10 +68,14 @@ class QuickPlans:
         return results
 
     def _look_at_each(self, way: str, budget: Budget) -> None:
-        """The sizes come first that are best so far, then those with the least bound."""
+        """The sizes come first that are best so far, then those with the least bound.
+
+        Those are left out whose plans so far are behind the best by more than any choice makes up.
+        """
         for index in sorted(range(len(self._asked)), key=self._promise):
             least = min((each.cost for each in self._found.values()), default=math.inf)
-            if budget.is_exhausted or least <= self._bounds[index]:
+            is_behind = NEAR_QUICK * least < self._promise(index)[0] < math.inf
+            if budget.is_exhausted or least <= self._bounds[index] or is_behind:
                 continue
             part = budget.share(SIZE_PART)
             part.known_cost = self._known(part)

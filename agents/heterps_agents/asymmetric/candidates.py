@@ -81,9 +81,14 @@ THOROUGH = Trial(
 
 
 def candidates(
-    problem: Problem, budget: Budget, known: Plan, seed: int = 0, trial: Trial = QUICK
+    problem: Problem,
+    budget: Budget,
+    known: Plan,
+    seed: int = 0,
+    trial: Trial = QUICK,
+    near: float = 1.0,
 ) -> list[Plan]:
-    """Plans that are simulated in less than one that is known, the best first.
+    """Plans that are simulated in less than one that is known, or near it, the best first.
 
     All of them fit, have their predicted step times, and can be run. None where the job minimises
     the price, or asks for the schedule interleaved.
@@ -94,6 +99,8 @@ def candidates(
         known: The best chain, simulated, or another plan.
         seed: That plans carry.
         trial: How much is tried.
+        near: Plans take less than so many times what the known one takes. That may have chosen its
+            micro-batches in flight, which they have not: those above it may be below it then.
     """
     if problem.job.objective == "price" or problem.job.schedule == "interleaved":
         return []
@@ -109,7 +116,7 @@ def candidates(
         if not search.lacks_room:
             break
     better = sorted(
-        (each for each in found if each.cost < known.predicted_step_time_s),
+        (each for each in found if each.cost < near * known.predicted_step_time_s),
         key=lambda each: each.cost,
     )
     return [each.plan.changed(seed=seed) for each in better]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 from typing import Protocol, runtime_checkable
 
-from heterps_agents.asymmetric.candidates import THOROUGH, candidates
+from heterps_agents.asymmetric.candidates import NEAR, THOROUGH, candidates
 from heterps_agents.asymmetric.exhaustive import best_of_all, can_be_exhaustive
 from heterps_agents.asymmetric.judged import Judge, Judged
 from heterps_agents.finishing.in_flight_choice import choose_in_flight
@@ -23,13 +23,15 @@ from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named, register
 from heterps_agents.interface.views import fastest
+from heterps_agents.learned.efforts import DEFAULT_EFFORT
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 
 # Of a budget, for the best chain.
 CHAIN_PART = 2 / 3
-# Of plans that are better than the chain, as many may choose their sums and numbers in flight.
+# Of plans that are better than the chain, or near it, as many may choose their sums and numbers in
+# flight.
 NUM_FINISHED = 3
 
 
@@ -38,6 +40,7 @@ class ChainPlanner(Planner, Protocol):
     """A planner that can be kept from plans that are no chains, and from using all of its time."""
 
     chains_only: bool
+    effort: str
     is_patient: bool
 
 
@@ -52,12 +55,13 @@ class AsymmetricPlanner:
 
     Attributes:
         enumerates: Whether it does that.
+        chain_effort: How hard `auto` tries for the best chain.
     """
 
     name, chooses_options = "asymmetric", True
 
     def __init__(self, seed: int = 0) -> None:
-        self.seed, self.enumerates = seed, True
+        self.seed, self.enumerates, self.chain_effort = seed, True, DEFAULT_EFFORT
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan found.
@@ -68,7 +72,7 @@ class AsymmetricPlanner:
         if problem.strategy.is_plain:
             problem = on_usable_devices(problem)
         chain = self._chain(problem, budget)
-        found = candidates(problem, budget, chain, self.seed, THOROUGH)[:NUM_FINISHED]
+        found = candidates(problem, budget, chain, self.seed, THOROUGH, NEAR)[:NUM_FINISHED]
         known = self._finished(problem, [chain, *found], budget)
         view = problem.by_node
         if self.enumerates and problem.job.objective != "price" and can_be_exhaustive(view):
@@ -81,6 +85,7 @@ class AsymmetricPlanner:
         assert isinstance(planner, ChainPlanner), "auto is one"
         planner = copy.copy(planner)
         planner.chains_only, planner.is_patient = True, False
+        planner.effort = self.chain_effort
         own = budget.share(CHAIN_PART) if budget.is_limited else budget
         own.known_cost = budget.known_cost
         chain = planner.plan(problem, own)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from itertools import count
 
-from heterps_agents.asymmetric.candidates import LONGER, THOROUGH, Trial, candidates
+from heterps_agents.asymmetric.candidates import LONGER, NEAR, THOROUGH, Trial, candidates
+from heterps_agents.asymmetric.planner import NUM_FINISHED, AsymmetricPlanner
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
 from heterps_agents.auto.others import (
@@ -29,8 +30,9 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
 
-# Of the time that is left, for each walk, for lanes, and for each of the searches that follow.
-WALK_PART, LANES_PART, SEARCH_PART = 1 / 4, 1 / 2, 1 / 3
+# Of the time that is left, for each walk, for lanes, for each of the searches that follow, and for
+# one from the beginning.
+WALK_PART, LANES_PART, SEARCH_PART, AFRESH_PART = 1 / 4, 1 / 2, 1 / 3, 1 / 2
 # And first of all for plans of islands: those of the size of micro-batches that is best.
 COMPOSED_PART = 1 / 3
 
@@ -97,7 +99,7 @@ class GoingOn:
         while before is not best:
             before, best = best, self._with_lanes(problem, best, budget)
         best = self._with_finds(problem, best, budget, number)
-        return self._searched(problem, best, budget, number)
+        return self._searched_afresh(problem, best, budget, number)
 
     def _with_finds(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The best of what other planners find on their way, one of them in each round."""
@@ -120,8 +122,10 @@ class GoingOn:
         with part_of(budget, LANES_PART) as own:
             step_time_s = simulated_step_time_s(problem, best)
             known = best.changed(predicted_step_time_s=step_time_s)
-            found = candidates(problem, own, known, self.seed, trial)
-        return _better(problem, best, found[0]) if found else best
+            found = candidates(problem, own, known, self.seed, trial, NEAR)
+        for each in found[:NUM_FINISHED]:
+            best = _better_finished(problem, best, each, budget)
+        return best
 
     def _walked(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The best on a walk over its stages, and on one over its lanes."""
@@ -129,21 +133,42 @@ class GoingOn:
             if budget.is_exhausted or (seed % 2 == 1 and self._chains_only):
                 break
             with part_of(budget, WALK_PART) as own:
-                best = walked(problem, best, own, seed)
+                found = walked(problem, best, own, seed)
+            if found is not best:
+                # Micro-batches in flight are those of the plan where it began.
+                best = _better_finished(problem, found, found, budget)
         return best
 
-    def _searched(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
-        """The best of what all searches find, longer and longer, with other random numbers."""
-        evaluations = (1 + number) * SEARCH_EVALUATIONS
-        chains = Chains(self.name, self.seed + number, self.effort, evaluations)
-        search = chains if problem.strategy.is_plain else WithOptions(chains)
+    def _searched_afresh(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
+        """The best of what a search finds that knows nothing of the plan, with another seed.
+
+        Searches that know what the best plan takes leave out whatever their formulas do not like,
+        and go on from nothing that is behind it before its lanes and micro-batches in flight are
+        chosen: they find nothing more. What counts is another beginning.
+        """
         if budget.is_exhausted:
             return best
-        with part_of(budget, SEARCH_PART) as own, contextlib.suppress(HeterpsError):
-            if problem.job.objective == "throughput":
-                own.known_cost = simulated_step_time_s(problem, best)
-            best = _better(problem, best, search.best(problem, own))
+        with part_of(budget, AFRESH_PART) as own, contextlib.suppress(HeterpsError):
+            found = self._afresh(problem, own, number)
+            best = _better_finished(problem, best, found, own)
         return best
+
+    def _afresh(self, problem: Problem, budget: Budget, number: int) -> Plan:
+        seed = self.seed + 1 + number
+        if self._chains_only:
+            chains = Chains(self.name, seed, self.effort, (1 + number) * SEARCH_EVALUATIONS)
+            search = chains if problem.strategy.is_plain else WithOptions(chains)
+            return search.best(problem, budget)
+        planner = AsymmetricPlanner(seed)
+        planner.chain_effort = self.effort
+        return planner.plan(problem, budget)
+
+
+def _better_finished(problem: Problem, best: Plan, found: Plan, budget: Budget) -> Plan:
+    """The better of two plans, the second with all that is chosen for a plan alone."""
+    if budget.is_exhausted:
+        return _better(problem, best, found)
+    return _better(problem, best, finished(problem, found, budget))
 
 
 def _better(problem: Problem, best: Plan, found: Plan) -> Plan:

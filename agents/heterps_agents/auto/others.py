@@ -30,9 +30,10 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
 
 # Even plans; planners that answer in tenths of a second for a few devices (`autohete` mostly does,
-# and its integer programme now and then takes 30 s, which no budget ends); and those that take
-# longer, for a few devices too.
+# and its integer programme now and then takes 30 s, which no budget ends), and of these those that
+# do for some more; and those that take longer, for a few devices too.
 EVEN, FOR_FEW = "uniform-3d", ("hexiscale", "harp", "malleus", "whale")
+FOR_SOME, SOME_DEVICES = ("harp",), 32
 SLOWER = ("hap", "metis", "sailor", "ppo")
 FEW_DEVICES, VERY_FEW_DEVICES = 16, 8
 # Islands of which `tangram` composes plans: of one they are even, each more takes twice as long.
@@ -54,10 +55,12 @@ PART = 1 / 2
 
 def quick_ways(problem: Problem) -> tuple[str, ...]:
     """Who is asked first where time is limited, in turn: those that take tenths of a second."""
-    few = FOR_FEW if len(problem.cluster.devices) <= FEW_DEVICES else ()
+    number = len(problem.cluster.devices)
+    some = FOR_SOME if number <= SOME_DEVICES else ()
+    few = FOR_FEW if number <= FEW_DEVICES else some
     composers = (COMPOSER,) if is_composed(problem) else ()
     near = (NEAR,) if islands(problem, 1, MOST_NEAR_DEVICES) else ()
-    copies = (COPIES,) if near or len(problem.cluster.devices) <= MOST_COPIES else ()
+    copies = (COPIES,) if near or number <= MOST_COPIES else ()
     return (EVEN, *copies, *near, *composers, *few)
 
 
@@ -136,7 +139,8 @@ def plan_of_finds(problem: Problem, budget: Budget, seed: int, finder: str) -> P
     """
     if budget.is_exhausted:
         return None
-    left_s, left = budget.seconds_left, budget.evaluations_left
+    # Above 0 though the time may have ended since it was looked at.
+    left_s, left = max(budget.seconds_left, 1e-9), budget.evaluations_left
     most = left if finder == FINDER_OF_MANY else FINDER_EVALUATIONS
     evaluations = most if left is None or most is None else min(most, left)
     own = Budget(evaluations, seconds=left_s if math.isfinite(left_s) else None)

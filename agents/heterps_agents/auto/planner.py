@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from heterps_agents.asymmetric.candidates import NEAR as NEAR_LANES
 from heterps_agents.asymmetric.candidates import candidates
+from heterps_agents.asymmetric.planner import AsymmetricPlanner
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
 from heterps_agents.auto.fastest_kind import plan_of_fastest_kind
@@ -41,8 +42,9 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 NEAR_FINISH = 1.15
 # Of what is left after first plans, for a walk by the clock; and what another one has to be after.
 CLOCK_PART, CLOCK_PART_OF_MANY, CLOCK_GAIN = 1 / 8, 1 / 2, 0.99
-# Devices of which nothing is left out where time is limited.
-MOST_UNHURRIED = 6
+# Devices of which nothing is left out where time is limited: chains of all kinds and lanes from
+# the best of them take a second or two.
+MOST_UNHURRIED = 16
 
 
 @register("auto")
@@ -118,14 +120,20 @@ class AutoPlanner:
     def hurried(self, problem: Problem) -> Planner:
         """Who answers first where time is limited: the policy, which needs least of it.
 
-        Of very few devices all of `auto` is done in about a second, and finds more.
+        Of few devices the search for all chains, and for lanes, takes little more and finds more.
         """
         is_long = len(problem.cluster.devices) > MOST_UNHURRIED
         if is_long and DEFAULT_POLICY in shipped("policies"):
             planner = PolicyPlanner(self.seed, effort=self.effort)
             planner.name = self.name
             return planner
-        return AutoPlanner(self.seed, self.effort, is_patient=False)
+        if self.chains_only:
+            chains = AutoPlanner(self.seed, self.effort, is_patient=False)
+            chains.chains_only = True
+            return chains
+        lanes = AsymmetricPlanner(self.seed)
+        lanes.name, lanes.chain_effort = self.name, self.effort
+        return lanes
 
     def quick_ways(self, problem: Problem) -> tuple[str, ...]:
         """Names of what is asked first; each answers in tenths of a second."""

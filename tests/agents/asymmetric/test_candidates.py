@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from benchmarks.planners.asymmetric import best_chain, small_problem
-from heterps_agents.asymmetric.candidates import QUICK, THOROUGH, candidates
+from heterps_agents.asymmetric.candidates import NEAR, QUICK, THOROUGH, candidates
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Bound, Plan
@@ -44,6 +44,17 @@ def test_candidates_are_better_fit_and_say_what_they_take(
         assert shown.step_time_s == plan.predicted_step_time_s
         assert plan.seed == 5
     assert found == candidates(unlike, Budget(), chain, seed=5, trial=trial)  # type: ignore[arg-type]
+
+
+def test_near_a_plan_there_are_more_than_below_it(unlike: Problem, chain: Plan) -> None:
+    assert chain.predicted_step_time_s is not None
+    below = candidates(unlike, Budget(), chain)
+    most_s = NEAR * chain.predicted_step_time_s
+    near = candidates(unlike, Budget(), chain, near=NEAR)
+    assert near[: len(below)] == below
+    assert all(each.predicted_step_time_s < most_s for each in near)  # type: ignore[operator]
+    # What takes too long, nobody asked for.
+    assert candidates(unlike, Budget(), chain, near=0.0) == []
 
 
 def test_auto_answers_with_lanes_where_they_are_faster(unlike: Problem, chain: Plan) -> None:

@@ -49,6 +49,12 @@ def test_a_quick_plan_is_that_of_the_planner_that_was_asked(problem: Problem) ->
             assert simulated_step_time_s(problem, found) <= least_s * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("number", "is_asked"), [(5, True), (8, True), (9, False)])
+def test_harp_is_quick_enough_for_some_more_devices(number: int, *, is_asked: bool) -> None:
+    asked = field_problem(FieldCase("volunteers", number), SEEDS["development"])
+    assert ("harp" in quick_ways(asked)) == is_asked
+
+
 def test_behind_slow_links_devices_of_one_node_are_asked_for_alone() -> None:
     problem = with_size(field_problem(FieldCase("home-boxes", 9), SEEDS["development"]), 8)
     near, even = (quick_plan(problem, Budget(), 0, way) for way in (NEAR, EVEN))

@@ -9,6 +9,7 @@ import pytest
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
+from heterps_agents.asymmetric.planner import AsymmetricPlanner
 from heterps_agents.auto.going_on import GoingOn
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.patient import PatientPlanner
@@ -18,6 +19,7 @@ from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.search.uniform import best_uniform
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
+from heterps_envs.problem_sets.field import SEEDS, FieldCase, field_problem
 from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
 
 ALL = OPEN.changed(chooses_micro_batch=False)
@@ -29,14 +31,22 @@ def test_auto_is_a_planner_that_can_be_patient() -> None:
     assert planner.is_patient
 
 
-@pytest.mark.parametrize(
-    ("cluster", "kind"), [("a100-v100", AutoPlanner), ("h100-pod", PolicyPlanner)]
-)
-def test_only_of_very_few_devices_nothing_is_left_out(cluster: str, kind: type) -> None:
-    problem = load_problem("gpt2", cluster, global_batch_size=16, strategy=ALL)
-    hurried = AutoPlanner().hurried(problem)
+@pytest.mark.parametrize(("number", "kind"), [(3, AsymmetricPlanner), (6, PolicyPlanner)])
+def test_only_of_few_devices_nothing_is_left_out(number: int, kind: type) -> None:
+    problem = field_problem(FieldCase("two-type-racks", number), SEEDS["development"])
+    hurried = AutoPlanner(effort="fast").hurried(problem)
     assert isinstance(hurried, kind)
     assert hurried.name == "auto"
+
+
+def test_who_leaves_out_lanes_is_not_asked_for_them_in_a_hurry() -> None:
+    planner = AutoPlanner()
+    planner.chains_only = True
+    problem = load_problem("gpt2", "a100-v100", global_batch_size=16, strategy=ALL)
+    hurried = planner.hurried(problem)
+    assert isinstance(hurried, AutoPlanner)
+    assert hurried.chains_only
+    assert not hurried.is_patient
 
 
 @pytest.mark.slow

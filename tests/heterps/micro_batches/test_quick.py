@@ -10,10 +10,13 @@ from heterps.micro_batches.quick import QuickPlans
 from heterps.micro_batches.sizes import open_sizes, with_size
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
+from heterps_agents.auto.others import COMPOSER, COPIES, EVEN
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_agents.search.uniform import best_uniform
+from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
+from heterps_envs.problem_sets.field import SEEDS, FieldCase, field_problem
 
 
 def sizes_of(cluster: str, per_group: int | None = None) -> list[Problem]:
@@ -39,6 +42,31 @@ def test_the_best_even_plan_of_all_sizes_is_found(per_group: int | None) -> None
     for size, result in results.items():
         assert result.plan.job.micro_batch_size == size
         assert result.estimate.feasible
+
+
+class _Noting(AutoPlanner):
+    """Whose last way has no plans, and notes for which sizes it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    def quick_ways(self, problem: Problem) -> tuple[str, ...]:
+        return EVEN, COPIES, COMPOSER
+
+    def quick_plan(self, problem: Problem, budget: Budget, way: str) -> Plan | None:
+        if way == COMPOSER:
+            self.asked.append(problem.job.micro_batch_size)
+            return None
+        return super().quick_plan(problem, budget, way)
+
+
+def test_sizes_that_are_far_behind_are_asked_of_nobody_else() -> None:
+    """Copies of the model are faster than even plans, and large micro-batches have no copies."""
+    problem = field_problem(FieldCase("home-boxes", 3), SEEDS["development"])
+    asked, planner = [with_size(problem, size) for size in (4, 16)], _Noting()
+    QuickPlans(asked, planner).look(Budget())
+    assert planner.asked == [4]
 
 
 def test_the_cheapest_step_is_looked_for_where_the_price_counts() -> None:
