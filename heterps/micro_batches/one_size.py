@@ -57,7 +57,7 @@ def _searched(problem: Problem, planner: Planner, budget: Budget) -> Plan:
         return planner.plan(problem, budget)
     own = budget
     if budget.has_time_limit:
-        own = budget.share(SEARCH_PART)
+        own = budget.share(getattr(planner, "search_part", None) or SEARCH_PART)
         own.known_cost = budget.known_cost
     plan = planner.plan(problem, own)
     if own is not budget:

@@ -26,7 +26,7 @@ from heterps_agents.auto.walks import walked
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.stage_walk import can_walk, walked_by_clock
-from heterps_agents.interface.patient import MANY_DEVICES, QUICK_PART, WAY_PART, first_part
+from heterps_agents.interface.patient import QUICK_PART, WAY_PART, first_part
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
@@ -41,7 +41,7 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 # Plans that take so many times what the best takes are finished before one is chosen.
 NEAR_FINISH = 1.15
 # Of what is left after first plans, for a walk by the clock; and what another one has to be after.
-CLOCK_PART, CLOCK_PART_OF_MANY, CLOCK_GAIN = 1 / 8, 1 / 2, 0.99
+CLOCK_PART, CLOCK_GAIN = 1 / 3, 0.99
 # Devices of which nothing is left out where time is limited: chains of all kinds and lanes from
 # the best of them take a second or two.
 MOST_UNHURRIED = 16
@@ -125,7 +125,7 @@ class AutoPlanner:
         is_long = len(problem.cluster.devices) > MOST_UNHURRIED
         if is_long and DEFAULT_POLICY in shipped("policies"):
             planner = PolicyPlanner(self.seed, effort=self.effort)
-            planner.name = self.name
+            planner.name, planner.search_part = self.name, 1.0
             return planner
         if self.chains_only:
             chains = AutoPlanner(self.seed, self.effort, is_patient=False)
@@ -181,13 +181,12 @@ class AutoPlanner:
         """A plan, or a better one by walks by the clock, which see most; on while they gain."""
         if not can_walk(problem):
             return plan
-        is_large = len(problem.cluster.devices) >= MANY_DEVICES
         step_time_s, seed = math.inf, self.seed
         while not budget.is_exhausted:
             before_s, step_time_s = step_time_s, simulated_step_time_s(problem, plan)
             if step_time_s > CLOCK_GAIN * before_s:
                 break
-            with part_of(budget, CLOCK_PART_OF_MANY if is_large else CLOCK_PART) as own:
+            with part_of(budget, CLOCK_PART) as own:
                 plan = fastest(problem, [plan, *walked_by_clock(problem, plan, own, seed)])
             seed += 1
         return plan
@@ -208,6 +207,8 @@ class AutoPlanner:
             return chain
         chain = self._on_fastest_kind(problem, chain, budget)
         chain = self._with_finds(problem, chain, budget)
+        if budget.has_time_limit:  # without, a walk follows in any case
+            chain = self._judged(problem, chain, self._clocked(problem, chain, budget))
         if self.chains_only:
             return chain
         found = candidates(problem, budget, chain, self.seed)

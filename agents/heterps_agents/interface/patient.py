@@ -19,8 +19,8 @@ MANY_DEVICES = 128
 
 
 def first_part(problem: Problem) -> float:
-    """Of the time that is left after quick plans, for first plans."""
-    is_large = len(problem.cluster.devices) >= MANY_DEVICES
+    """Of the time that is left after quick plans, for first plans; options take a search longer."""
+    is_large = len(problem.cluster.devices) >= MANY_DEVICES and problem.strategy.is_plain
     return FIRST_PART_OF_MANY if is_large else FIRST_PART
 
 

@@ -75,10 +75,15 @@ class PolicyPlanner:
         policy: By default the shipped one for the objective: `DEFAULT_POLICY`, `PRICE_POLICY`.
         effort: Name of an effort, see `heterps_configs.documents.effort.Effort`.
 
+    Attributes:
+        search_part: Of a limit in time, what the search takes of what it is given; None: what any
+            search does (`heterps.micro_batches.one_size`).
+
     Raises:
         UnknownNameError: No effort has that name.
     """
 
+    search_part: float | None = None
     name, chooses_options, hands_over_finds = "ppo", True, True
 
     def __init__(

@@ -16,6 +16,7 @@ class _Search:
     """A greedy planner that says what it was given."""
 
     name, chooses_options = "greedy", False
+    search_part: float | None = None
 
     def __init__(self, hands_over_finds: bool) -> None:
         self.seed, self.hands_over_finds = 0, hands_over_finds
@@ -38,6 +39,14 @@ def test_who_hands_over_finds_leaves_the_simulator_its_part_of_a_limit_in_time(
     (given,) = search.given
     assert given.cpu_seconds == pytest.approx(part * 40.0, abs=1.0)
     assert budget.evaluations_used >= given.evaluations_used > 0
+
+
+def test_a_planner_may_say_itself_what_its_search_takes(make_problem: MakeProblem) -> None:
+    """As `auto` lets the policy do: what follows it has a part of its own."""
+    search = _Search(hands_over_finds=True)
+    search.search_part = 1.0
+    place_one_size(make_problem(), search, Budget(cpu_seconds=40.0))
+    assert search.given[0].cpu_seconds == pytest.approx(40.0, abs=1.0)
 
 
 def test_without_a_limit_in_time_a_search_has_all_evaluations(make_problem: MakeProblem) -> None:
