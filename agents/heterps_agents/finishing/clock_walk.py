@@ -82,7 +82,8 @@ def best_by_clock(
 ) -> list[Code]:
     """Placements on walks from the best of some, best first; the first one where none is better.
 
-    Several walks begin, and a third of them goes on, three times as long, until one is left.
+    Several walks begin, and while there are three or more a third of them goes on, three times as
+    long.
 
     Args:
         problem: A view of what was asked, with the links that the clock counts with.
@@ -94,10 +95,7 @@ def best_by_clock(
             has very many passes.
     """
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
-    pool = [
-        (cost, code)
-        for cost, code in zip(clocked_costs(problem, question, codes), codes, strict=True)
-    ]
+    pool = list(zip(clocked_costs(problem, question, codes), codes, strict=True))
     num_stages = max(len(decode(code, question.options)) for code in codes)
     num_passes = 2 * num_stages * question.kernel.num_micro_batches
     changes = min(changes, MOST_PASSES // num_passes)
@@ -107,7 +105,7 @@ def best_by_clock(
         for index, (_, code) in enumerate(sorted(pool, key=lambda entry: entry[0])[:number]):
             own = question._replace(seed=question.seed + index)
             found += _walked(own, code, changes // number, shared)
-        pool, number = found, number // 3 if number < 3 else -(-number // 3)
+        pool, number = found, -(-number // 3) if number > 2 else 0
     return [code for _, code in sorted(found, key=lambda entry: entry[0])]
 
 

@@ -9,7 +9,8 @@ than in the simulator: links are those between classes, as slow as the closed fo
 replica takes its forward passes in order, although a later micro-batch may be there first; and no
 all-reduce begins before the last pass of its stage.
 
-Without shared parameters this is never less than the closed form, but for rounding.
+Of passes alone this is never less than the closed form, but for rounding. With sums it may be:
+those of late stages hide behind the passes of the stages in front, which the closed form adds up.
 """
 
 from __future__ import annotations
@@ -124,12 +125,13 @@ def _run_passes(
     """Runs all passes; when the last of each stage ends is written to its seconds.
 
     Args:
-        rows: (S, 4) and
+        rows: (S, 4) of the stages.
         seconds: (S, 5) of the stages.
         replicas: (R, 6) of all stages.
         arrivals: (4, S, M) when each micro-batch is there for its forward and backward pass, and
             when the links behind each stage are free, there and back.
-        tree: Of the replicas' next events.
+        tree: (R or more,) when something happens to each replica next, and who comes first of each
+            two, from the root on.
         is_gpipe: Whether all forward passes come first.
     """
     times, winners = tree

@@ -83,13 +83,15 @@ def test_it_is_never_below_the_closed_form(schedule: str, placement: Placement) 
 
 
 def test_replicas_that_wait_for_their_turn_are_what_the_closed_form_leaves_out() -> None:
-    problem = problem_with()
-    alike = (PlacedStage(0, 2, 0, 4), PlacedStage(3, 5, 0, 4))
-    unlike = (PlacedStage(0, 2, 0, 3), PlacedStage(3, 5, 0, 5))
-    by_clock, by_form = (
-        [f(problem, each) for each in (alike, unlike)] for f in (clocked_s, closed_form_s)
+    """Neighbours with two, three and four replicas; with three each nobody waits."""
+    problem = problem_with(parameters=0, link=FAST)
+    alike, unlike = (
+        (PlacedStage(0, 0, 0, first), PlacedStage(1, 3, 0, 3), PlacedStage(4, 5, 0, last))
+        for first, last in ((3, 3), (2, 4))
     )
-    print(by_clock, by_form, [simulated_s(problem, each) for each in (alike, unlike)])
+    assert clocked_s(problem, alike) == pytest.approx(closed_form_s(problem, alike))
+    assert clocked_s(problem, unlike) > 1.05 * closed_form_s(problem, unlike)
+    assert clocked_s(problem, unlike) == pytest.approx(simulated_s(problem, unlike))
 
 
 def test_shared_parameters_are_summed_over_the_devices_of_both_stages() -> None:
