@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,3 +68,10 @@ def parent_of(pid: int) -> int:
     # The name of the process, in brackets, may hold anything.
     _, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
     return int(rest.split()[1])
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kills processes; where one dies with another that was killed before it, it is gone."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

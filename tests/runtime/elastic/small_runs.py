@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -177,7 +178,9 @@ def send(directory: Path, device: str, number: signal.Signals) -> None:
     """Sends a signal to the worker of a device, where it has one."""
     pid = ranks_of(directory).get(device)
     if pid is not None:
-        os.kill(pid, number)
+        # It may end by itself between the two lines.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def wait_until(is_done: Callable[[], bool], seconds: float) -> bool:

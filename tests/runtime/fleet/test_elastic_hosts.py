@@ -23,7 +23,7 @@ from heterps_runtime.specification.build import build_specification
 from heterps_runtime.state.checkpoint_files import checkpoint_path, complete_checkpoints
 from tests.runtime.elastic.small_runs import wait_until
 from tests.runtime.networks import SECRET, Host, Network, ends, free_port, network
-from tests.runtime.processes import processes_of, ranks_of
+from tests.runtime.processes import kill_all, processes_of, ranks_of
 from tests.runtime.runs_on_hosts import plan_file, start_run
 from tests.runtime.small_runs import chain_of, problem_of
 
@@ -67,11 +67,6 @@ def _read_until(process: subprocess.Popen[str], text: str) -> str:
     return "".join(lines)
 
 
-def _kill(pids: list[int]) -> None:
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-
-
 def test_a_run_goes_on_without_host_1_takes_it_in_again_and_equals_one_process(
     hosts: Network, tmp_path: Path
 ) -> None:
@@ -80,7 +75,7 @@ def test_a_run_goes_on_without_host_1_takes_it_in_again_and_equals_one_process(
     run, options = tmp_path / "run", (*_options(tmp_path, 30), "--verify")
     processes = [start_run(hosts, plan, rank, port, *options) for rank in (0, 1)]
     _wait_for_step(tmp_path, 10)
-    _kill([processes[1].pid, *(found.pid for found in processes_of(run / "host-1"))])
+    kill_all([processes[1].pid, *(found.pid for found in processes_of(run / "host-1"))])
     processes.append(start_run(hosts, plan, 1, port, *options))
     # The steps behind those that host 0 does alone wait until host 1 is there.
     _wait_for_step(tmp_path, _saved_step(tmp_path) + 5)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,7 @@ from heterps_runtime.specification.build import build_specification, replanned
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification, next_plan_path
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.state.checkpoint_files import complete_checkpoints
-from tests.runtime.processes import ranks_of
+from tests.runtime.processes import kill_all, ranks_of
 from tests.runtime.small_runs import DEVICES, chain_of, plan_of, problem_of
 
 STEPS, SAVED = 4, 2
@@ -138,7 +136,7 @@ def test_killed_run_goes_on_from_its_last_complete_checkpoint(tmp_path: Path) ->
 
     def kill_one(progress: StepProgress) -> None:
         if progress.step >= 3 and complete_checkpoints(folder):
-            os.kill(max(ranks_of(runs).values()), signal.SIGKILL)
+            kill_all(sorted(ranks_of(runs).values())[-1:])
 
     with pytest.raises(HeterpsError, match=r"^rank \d"):
         run_plan(

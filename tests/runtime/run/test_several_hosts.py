@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.networks import Network, ends, free_port, listening_addresses, network, start
-from tests.runtime.processes import processes_of, ranks_of
+from tests.runtime.processes import kill_all, processes_of, ranks_of
 from tests.runtime.runs_on_hosts import plan_file, start_run
 from tests.runtime.torchrun import torchrun_command
 from tests.runtime.trainer_plans import plan_of_cuts
@@ -74,8 +74,7 @@ def test_a_host_that_dies_is_noticed_as_soon_as_its_connections_break(
             assert listening_addresses(host) <= {"127.0.0.1", host.address}
     own = [found.pid for found in processes_of(plan.parent / "run" / "host-1")]
     began_s = time.monotonic()
-    for pid in (processes[1].pid, *own):
-        os.kill(pid, signal.SIGKILL)
+    kill_all((processes[1].pid, *own))
     (code, _, errors), _ = ends(processes)
     assert time.monotonic() - began_s < 8, "it takes a second or two to end all processes"
     assert code == 2
