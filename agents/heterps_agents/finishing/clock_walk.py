@@ -17,10 +17,13 @@ from numba import njit
 from heterps_agents.interface.question import Question
 from heterps_agents.search.refine import climb
 from heterps_agents.search.stage_changes import (
+    OTHER_OPTION,
+    SPLIT,
+    SWAP,
     change_stages,
     copy_stage,
     copy_stages,
-    num_changes,
+    numbered_change,
 )
 from heterps_envs.arrays import Code, Floats, Integers
 from heterps_envs.closed_form.formula import MAX_REPLICAS
@@ -36,7 +39,7 @@ THRESHOLD = 0.005
 # Changes that are drawn at a time, between looks whether the budget is over.
 DRAWN = 256
 # So many changes in turn without a better best: on from the best.
-MOST_TRIED = 400
+MOST_TRIED = 1500
 # Of the placements that were the best for a while, the last ones are handed over.
 MOST_BEST = 16
 # Passes of all changes that one round judges: three seconds.
@@ -44,10 +47,12 @@ MOST_PASSES = 30_000_000
 # Evaluations of the closed form for the cuts of a change.
 _MOST_CLIMBED: Any = np.int64(100)
 _SHIFTS = np.array([1, -1, 2, -2, 3, -3])
-# Kinds of changes; the last one is any that `change_stages` knows.
-_MOVES_CUT, _DOUBLES, _EQUALS, _RUN, _STEPS, _JOINS, _NUM_KINDS = 0, 1, 2, 3, 4, 5, 7
+# Kinds of changes, each as likely as any other; replicas are handed over one at a time or several.
+_MOVES_CUT, _DOUBLES, _RUN, _STEPS, _JOINS, _HANDS_ONE, _HANDS = 0, 1, 2, 3, 4, 5, 6
+_OPTION, _SWAPS, _SPLITS, _NUM_KINDS = 7, 8, 9, 10
+_MOST_HANDED = 8
 # Of so many changes one is of two kinds at a time, and of so many one has its cuts moved.
-_EACH_DOUBLE, _EACH_CLIMBED = 4, 8
+_EACH_DOUBLE, _EACH_CLIMBED = 2, 8
 # Random numbers that a change takes: those of both kinds, and which of these it is.
 _NUMBERS = 10
 # Rows of a walk's placements, and of its costs and counts: where it is, its best, a trial.
@@ -200,8 +205,6 @@ def _change(k: Any, stages: Any, count: int, numbers: Any, used: Any) -> int:
         return count if start < stages[row, 0] < stages[row + 1, 0] else 0
     if what == _DOUBLES:
         stages[row, 2] = old * 2 if third % 2 == 0 else old // 2
-    elif what == _EQUALS:  # as many as another stage has
-        stages[row, 2] = stages[third % count, 2]
     elif what == _STEPS:
         stages[row, 2] = old + third % 9 - 4
     elif what == _JOINS:
@@ -211,9 +214,23 @@ def _change(k: Any, stages: Any, count: int, numbers: Any, used: Any) -> int:
         while until < count and until - row <= fourth % 16 and stages[until, 2] == old:
             stages[until, 2] = new
             until += 1
+    elif what in (_HANDS_ONE, _HANDS):
+        handed = 1 if what == _HANDS_ONE else 1 + fourth % _MOST_HANDED
+        return _hand_over(stages, count, row, third % count, handed, most)
     else:
-        return change_stages(k, stages, count, numbers[1] % num_changes(k, count), used)
+        known = OTHER_OPTION if what == _OPTION else SWAP if what == _SWAPS else SPLIT
+        return change_stages(k, stages, count, numbered_change(k, count, known, row, third), used)
     return count if 1 <= stages[row, 2] <= most and stages[row, 2] != old else 0
+
+
+@uncounted
+def _hand_over(stages: Any, count: int, row: int, other: int, handed: int, most: int) -> int:
+    """Gives replicas to another stage of the same option."""
+    if other == row or stages[other, 1] != stages[row, 1] or stages[row, 2] <= handed:
+        return 0
+    stages[row, 2] -= handed
+    stages[other, 2] += handed
+    return count if stages[other, 2] <= most else 0
 
 
 @uncounted

@@ -7,6 +7,9 @@ from typing import Any
 from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.compiled import uncounted
 
+# What `numbered_change` knows by name.
+OTHER_OPTION, SWAP, SPLIT = 0, 1, 2
+
 
 @uncounted
 def copy_stage(stages: Any, row: int, out: Any, place: int) -> None:
@@ -27,6 +30,27 @@ def num_changes(k: Any, count: int) -> int:
     """How many changes of `count` stages there are, those that make no sense included."""
     options: int = k.num_options
     return count * (5 * options + 4 + 2 * count)
+
+
+@uncounted
+def numbered_change(k: Any, count: int, what: int, row: int, number: int) -> int:
+    """The number for `change_stages` of one of the changes of a kind.
+
+    Args:
+        k: `KernelTables`.
+        count: Stages in use.
+        what: `OTHER_OPTION`, `SWAP` or `SPLIT`.
+        row: The stage, one of the two where they are swapped.
+        number: Any, drawn: says which option, which other stage, which half and how many replicas.
+    """
+    if what == OTHER_OPTION:
+        return int(number % k.num_options * count + row)
+    if what == SWAP:
+        other = number % count
+        which = k.num_options + 2 + count + max(row, other)
+        return int(which * count + min(row, other))
+    which = k.num_options + 4 + 2 * count + number % (4 * k.num_options)
+    return int(which * count + row)
 
 
 @uncounted
