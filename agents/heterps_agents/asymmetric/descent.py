@@ -114,10 +114,11 @@ class Descent:
             self._path.append(current)
 
     def _cost(self, weave: Weave) -> float:
-        if weave not in self._known:
+        known = self._known.get(weave)
+        if known is None:
             self._left -= len(weave.groups)
-            self._known[weave] = self._estimates.step_s(weave)
-        return self._known[weave]
+            self._known[weave] = known = self._estimates.step_s(weave)
+        return known
 
 
 def _shape(weave: Weave) -> frozenset[object]:

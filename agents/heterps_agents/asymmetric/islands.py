@@ -43,9 +43,17 @@ def islands(problem: Problem, most: int, most_devices: int | None = None) -> lis
             alike = tuple(sorted(problem.equal_nodes[node] for node in nodes))
             found.setdefault(alike, (speed, names))
     fastest = sorted(found.values(), key=lambda each: -each[0])[:most]
-    return [
-        without_devices(problem, problem.device_named.keys() - set(names)) for _, names in fastest
-    ]
+    return [_alone(problem, names) for _, names in fastest]
+
+
+def _alone(problem: Problem, names: list[str]) -> Problem:
+    """The problem on some devices; the same one each time, as much is found out about it."""
+    key = _alone, tuple(names)
+    known = problem.derived.get(key)
+    if not isinstance(known, Problem):
+        others = problem.device_named.keys() - set(names)
+        problem.derived[key] = known = without_devices(problem, others)
+    return known
 
 
 def _components(problem: Problem, on_node: dict[str, list[str]]) -> list[frozenset[str]]:

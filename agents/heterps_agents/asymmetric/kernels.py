@@ -14,34 +14,12 @@ from typing import Any, NamedTuple
 from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.closed_form.formula import (
-    Built,
-    in_flight,
-    put_in_front,
-    stage_after_option_s,
-    stage_bytes,
-)
+from heterps_envs.closed_form.formula import Built
 from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
+from heterps_envs.lanes.beside import held_by, link_behind, put_stage_in_front, stage_of
 
-
-class Beside(NamedTuple):
-    """What stands beside a pipeline.
-
-    Attributes:
-        share: Micro-batches that the pipeline has.
-        others: Other pipelines, on average.
-        latency_s: Of the slowest link that sums of gradients take.
-        s_per_byte: Of the same link.
-        counted: Share of the seconds of sums that no pass hides.
-        eager: Micro-batches that a stage may hold beyond the rule of 1F1B, where they fit.
-    """
-
-    share: int
-    others: float
-    latency_s: float
-    s_per_byte: float
-    counted: float
-    eager: int
+# What is longer by rounding alone may be shorter.
+ROUNDING = 1 - 1e-9
 
 
 class Sweep(NamedTuple):
@@ -59,6 +37,7 @@ class Sweep(NamedTuple):
         replicas: (U, O, V) of its first stage.
         rest: (U, O, V) the multiset of the stages behind that one.
         behind: (U, O, V) the option behind a stage that ends at the cut; -1: none.
+        with_device, rests: (V,) written over: vectors that have devices for a stage, what is left.
     """
 
     edges: Integers
@@ -74,72 +53,8 @@ class Sweep(NamedTuple):
     replicas: Integers
     rest: Integers
     behind: Integers
-
-
-@uncounted
-def _held(k: Any, beside: Any, start: int, stop: int, kind: int, replicas: int, behind: int) -> int:
-    """Micro-batches that a replica may hold; 0 where it has no room for those that it must."""
-    held = in_flight(beside.share, k.is_gpipe, replicas, behind)
-    if stage_bytes(k, start, stop, kind, replicas, held) > k.memory_bytes[kind]:
-        return 0
-    if k.is_gpipe or behind == 0:
-        return held
-    eager = min(held + beside.eager, (beside.share + replicas - 1) // replicas)
-    fits = stage_bytes(k, start, stop, kind, replicas, eager) <= k.memory_bytes[kind]
-    return eager if fits else held
-
-
-@uncounted
-def _with_stage(
-    k: Any, beside: Any, start: int, stop: int, kind: int, replicas: int, held: int, built: Any
-) -> tuple[float, float]:
-    """Step time and fill with layers `start .. stop - 1` in front of what is built."""
-    share = (beside.share + replicas - 1) // replicas
-    after = stage_after_option_s(k, start, stop, kind, replicas)
-    if beside.others > 0:
-        # A ring over all that hold the layers takes the place of that over the replicas.
-        num_bytes = k.gradient_prefix_bytes[stop, kind] - k.gradient_prefix_bytes[start, kind]
-        holders = beside.others + replicas
-        ring_s = beside.latency_s + num_bytes / holders * beside.s_per_byte
-        optimizer = k.optimizer_prefix_s[stop, kind] - k.optimizer_prefix_s[start, kind]
-        after = max(after, optimizer + beside.counted * 2.0 * (holders - 1.0) * ring_s)
-    found: tuple[float, float] = put_in_front(k, start, stop, kind, share, held, after, built)
-    return found
-
-
-@njit(cache=True)
-def pipeline_steps_s(k: Any, beside: Any, stages: Any, shares: Any, step_s: Any) -> None:
-    """Writes the closed form of one pipeline beside others; inf where it does not fit.
-
-    Args:
-        k: `KernelTables`.
-        beside: `Beside`, whose share does not count.
-        stages: (S, 3) rows of (layer behind the last, option, replicas), front first.
-        shares: (N,) numbers of micro-batches.
-        step_s: (N,) written to.
-    """
-    for index in range(len(shares)):
-        own = Beside(
-            shares[index], beside.others, beside.latency_s, beside.s_per_byte, beside.counted,
-            beside.eager,
-        )  # fmt: skip
-        step_s[index] = _pipeline_step_s(k, own, stages)
-
-
-@uncounted
-def _pipeline_step_s(k: Any, beside: Any, stages: Any) -> float:
-    step_s, fill_s, behind, kind = 0.0, 0.0, ZERO, MINUS_ONE
-    for row in range(len(stages) - 1, -1, -1):
-        stop, own, replicas = stages[row, 0], stages[row, 1], min(stages[row, 2], beside.share)
-        start = stages[row - 1, 0] if row > 0 else 0
-        held = _held(k, beside, start, stop, own, replicas, behind)
-        if held == 0:
-            return math.inf
-        built = Built(kind, step_s, fill_s)
-        step_s, fill_s = _with_stage(k, beside, start, stop, own, replicas, held, built)
-        behind += replicas
-        kind = own
-    return step_s
+    with_device: Integers
+    rests: Integers
 
 
 @njit(cache=True)
@@ -152,9 +67,8 @@ def sweep(k: Any, beside: Any, s: Any) -> None:
         s: `Sweep`.
     """
     for first in range(len(s.edges) - 2, -1, -1):
-        for vector in range(1, len(s.totals)):
-            for kind in range(k.num_options):
-                _best_front(k, beside, s, first, kind, vector)
+        for kind in range(k.num_options):
+            _best_fronts(k, beside, s, first, kind)
         if first > 0:
             _link(k, s, first)
 
@@ -163,8 +77,8 @@ def sweep(k: Any, beside: Any, s: Any) -> None:
 def _link(k: Any, s: Any, first: int) -> None:
     """For each option in front of a cut, the best one behind it."""
     num_bytes = k.output_bytes[s.edges[first] - 1]
-    for vector in range(1, len(s.totals)):
-        for kind in range(k.num_options):
+    for kind in range(k.num_options):
+        for vector in range(1, len(s.totals)):
             least = math.inf
             for other in range(k.num_options):
                 step_s = s.step_s[first, other, vector]
@@ -177,39 +91,75 @@ def _link(k: Any, s: Any, first: int) -> None:
 
 
 @uncounted
-def _best_front(k: Any, beside: Any, s: Any, first: int, kind: int, vector: int) -> None:
-    """The best stage of an option that begins at a cut, with all devices of a vector used."""
-    num_cuts, start, rest = len(s.edges) - 1, s.edges[first], vector
-    at = (first, kind, vector)
-    device_class, degree = k.class_of_option[kind], k.devices_of_option[kind]
-    for replicas in range(1, s.most_replicas + 1):
+def _best_fronts(k: Any, beside: Any, s: Any, first: int, kind: int) -> None:
+    """The best stages of an option that begin at a cut, for each vector, all of it used."""
+    start, count = s.edges[first], len(s.totals) - 1
+    for index in range(count):
+        s.with_device[index] = s.rests[index] = index + 1
+    for replicas in range(1, min(s.most_replicas, beside.share) + 1):
+        count = _take(k, s, kind, count)
+        for last in range(first + 1, len(s.edges)):
+            # Found once for all vectors: large tuples are copied for each call that has them.
+            stage = stage_of(k, beside, start, s.edges[last], kind, replicas)
+            if stage.share * stage.compute_s > s.limit_s:
+                break
+            if stage.state_bytes + stage.kept_bytes > stage.room_bytes:
+                break
+            if last + 1 < len(s.edges):
+                _put_in_front(k, beside, s, first, last, stage, count)
+            else:
+                _put_alone(k, beside, s, first, stage, count)
+
+
+@uncounted
+def _take(k: Any, s: Any, kind: int, count: int) -> int:
+    """One more replica from what is left of each vector; how many vectors have one."""
+    device_class, degree, found = k.class_of_option[kind], k.devices_of_option[kind], 0
+    for index in range(count):
+        rest = s.rests[index]
         for _ in range(degree):
             rest = s.less[rest, device_class] if rest >= 0 else -1
-        if rest < 0 or replicas > beside.share:
-            return
-        own_share = (beside.share + replicas - 1) // replicas
-        is_last = s.totals[rest] == 0
-        nearest, farthest = (num_cuts, num_cuts) if is_last else (first + 1, num_cuts - 1)
-        for last in range(nearest, farthest + 1):
-            stop = s.edges[last]
-            compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
-            if own_share * compute > s.limit_s:
-                break
-            built, behind = Built(MINUS_ONE, 0.0, 0.0), ZERO
-            if not is_last:
-                other = s.behind[last, kind, rest]
-                if other < 0:
-                    continue
-                where = (last, other, rest)
-                built = Built(other, s.step_s[where], s.fill_s[where])
-                behind = s.stages[where]
-            held = _held(k, beside, start, stop, kind, replicas, behind)
-            if held == 0:
-                if stage_bytes(k, start, stop, kind, replicas, 1) > k.memory_bytes[kind]:
-                    break
-                continue
-            step_s, fill_s = _with_stage(k, beside, start, stop, kind, replicas, held, built)
+        if rest >= 0:
+            s.with_device[found], s.rests[found] = s.with_device[index], rest
+            found += 1
+    return found
+
+
+@uncounted
+def _put_alone(k: Any, beside: Any, s: Any, first: int, stage: Any, count: int) -> None:
+    """A stage up to the last layer, for the vector that has its devices and no others."""
+    held = held_by(stage, beside, k.is_gpipe, ZERO)
+    for index in range(count):
+        if s.rests[index] == 0 and held > 0:
+            built = Built(MINUS_ONE, 0.0, 0.0)
+            step_s, fill_s = put_stage_in_front(stage, held, 0.0, 0.0, built)
+            at = first, stage.kind, s.with_device[index]
             if step_s < s.step_s[at] and step_s <= s.limit_s:
-                s.step_s[at], s.fill_s[at] = step_s, fill_s
-                s.stop[at], s.replicas[at], s.rest[at] = last, replicas, rest
-                s.stages[at] = behind + replicas
+                s.step_s[at], s.fill_s[at], s.stages[at] = step_s, fill_s, stage.replicas
+                s.stop[at], s.replicas[at], s.rest[at] = len(s.edges) - 1, stage.replicas, 0
+
+
+@uncounted
+def _put_in_front(
+    k: Any, beside: Any, s: Any, first: int, last: int, stage: Any, count: int
+) -> None:
+    """A stage in front of the best pipeline for what is left of each vector, if that is better."""
+    own_s, kind = stage.share * stage.compute_s, stage.kind
+    for index in range(count):
+        rest, at = s.rests[index], (first, kind, s.with_device[index])
+        other, best_s = s.behind[last, kind, rest], s.step_s[at]
+        if other < 0 or own_s * ROUNDING >= best_s:
+            continue
+        where = last, other, rest
+        behind_s, behind = s.step_s[where], s.stages[where]
+        if (stage.compute_s + behind_s) * ROUNDING >= best_s:
+            continue
+        held = held_by(stage, beside, k.is_gpipe, behind)
+        if held == 0:
+            continue
+        latency, transfer = link_behind(k, stage.stop, kind, other)
+        built = Built(other, behind_s, s.fill_s[where])
+        step_s, fill_s = put_stage_in_front(stage, held, latency, transfer, built)
+        if step_s < best_s and step_s <= s.limit_s:
+            s.step_s[at], s.fill_s[at], s.stages[at] = step_s, fill_s, behind + stage.replicas
+            s.stop[at], s.replicas[at], s.rest[at] = last, stage.replicas, rest

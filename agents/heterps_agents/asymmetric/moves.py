@@ -285,8 +285,9 @@ class Moves:
         """The micro-batches of a block shared by what its lanes take."""
         block, first = weave.blocks[number], weave.starts[number]
         total = self._estimates.num_micro_batches
-        taken = [self._estimates.lane_s(lane, first) for lane in block]
-        shares = by_rates([fill - each for fill, each in taken], [each for _, each in taken], total)
+        fill_s, each_s = self._estimates.lane_rates_s(block, first)
+        first_s = [fill - each for fill, each in zip(fill_s, each_s, strict=True)]
+        shares = by_rates(first_s, each_s, total)
         if shares is None:
             return weave
         lanes = tuple(lane._replace(share=own) for lane, own in zip(block, shares, strict=True))

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from heterps_agents.asymmetric.counts import Counts, counts_up_to, num_counts
-from heterps_agents.asymmetric.kernels import Beside, Sweep, pipeline_steps_s, sweep
+from heterps_agents.asymmetric.kernels import Sweep, sweep
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
+from heterps_envs.lanes.beside import Beside, pipeline_steps_s
 from heterps_envs.options import StageOption
 from heterps_envs.problem import Problem
 from heterps_envs.useful_options import useful_options, with_columns
@@ -199,8 +200,8 @@ def _room_for(
     """A sweep that has not begun."""
     shape = len(edges) - 1, kernel.num_options, len(counts.vectors)
     step_s, fill_s = np.full((2, *shape), np.inf)
-    written = np.full((5, *shape), -1, np.int64)
-    return Sweep(edges, *counts, most_replicas, limit_s, step_s, fill_s, *written)
+    written, left = np.full((5, *shape), -1, np.int64), np.empty((2, shape[-1]), np.int64)
+    return Sweep(edges, *counts, most_replicas, limit_s, step_s, fill_s, *written, *left)
 
 
 def _best(room: Sweep) -> Iterator[tuple[int, Stages]]:

@@ -78,6 +78,21 @@ def test_an_even_cut_gives_the_slower_device_less() -> None:
     assert estimates.even_cut(4, part, ("d1",), is_front=True) is None
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_no_other_cut_between_two_devices_is_more_even(seed: int) -> None:
+    problem = small_problem(7, (1, 1), memory=5.0, seed=seed)
+    compute_s = problem.tables.compute_s
+    front, behind = (problem.class_of[name] for name in ("d1", "d0"))
+
+    def slower(cut: int) -> float:
+        return max(float(compute_s[1:cut, front].sum()), float(compute_s[cut:, behind].sum()))
+
+    part = Part(7, (("d0",),))
+    cut = Estimates(problem).even_cut(1, part, ("d1",), is_front=True)
+    assert cut is not None
+    assert slower(cut) == pytest.approx(min(map(slower, range(2, 7))))
+
+
 def test_the_plan_of_a_mixed_block_is_near_its_simulated_step() -> None:
     problem = uneven_problem(memory=5.0)
     weave = Weave(

@@ -45,6 +45,11 @@ def test_the_fastest_node_comes_first(make_problem: MakeProblem) -> None:
     assert islands(problem, 0) == []
 
 
+def test_a_part_is_the_same_problem_each_time(make_problem: MakeProblem) -> None:
+    problem = make_problem(counts=(2, 3, 2))
+    assert islands(problem, 5)[0] is islands(problem, 1)[0]
+
+
 def test_nodes_that_a_fast_link_joins_are_one_part(make_problem: MakeProblem) -> None:
     problem = _apart(make_problem(), {(0, 1): 1e11, (2, 3): 5e9})
     parts = _devices(islands(problem, 9))

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from benchmarks.planners.asymmetric import small_problem
-from heterps_agents.asymmetric.kernels import pipeline_steps_s
 from heterps_agents.asymmetric.pipes import Effort, Stages, View, parts_of, pipes_of
 from heterps_envs.closed_form.objective import stages_step_time_s
+from heterps_envs.lanes.beside import pipeline_steps_s
 from heterps_envs.problem import Problem
 from tests.uneven_problems import uneven_problem
 
