@@ -43,7 +43,7 @@ MOST_TRIED = 1500
 # Of the placements that were the best for a while, the last ones are handed over.
 MOST_BEST = 16
 # Passes of all changes that one round judges: three seconds.
-MOST_PASSES = 30_000_000
+MOST_PASSES = 100_000_000
 # Evaluations of the closed form for the cuts of a change.
 _MOST_CLIMBED: Any = np.int64(100)
 _SHIFTS = np.array([1, -1, 2, -2, 3, -3])

@@ -1,0 +1,59 @@
+"""Changes of stages by their numbers: each does what its name says."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heterps_agents.search.stage_changes import (
+    OTHER_OPTION,
+    SPLIT,
+    SWAP,
+    change_stages,
+    num_changes,
+    numbered_change,
+)
+from heterps_envs.arrays import Integers
+from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
+from heterps_envs.problem_sets.chains import generate
+
+TABLES = generate(20, seed=7)
+
+
+def of_three_stages(k: KernelTables) -> Integers:
+    """Ends, options and replicas; the last row is for one stage more."""
+    ends = np.array([k.num_layers // 3, 2 * k.num_layers // 3, k.num_layers, 0])
+    kinds = np.array([0, k.num_options - 1, 0, 0])
+    stages = np.zeros((k.num_layers + 1, 3), np.int64)
+    stages[:4] = np.stack([ends, kinds, [1, 1, 1, 0]], axis=1)
+    return stages
+
+
+@given(st.integers(0, 19), st.integers(0, 2), st.integers(0, 2**30))
+def test_a_named_change_does_what_it_says_or_makes_no_sense(
+    index: int, row: int, number: int
+) -> None:
+    k = kernel_tables(TABLES[index])
+    before, free = of_three_stages(k), np.zeros(k.num_classes, np.int64)
+
+    def changed(what: int) -> tuple[Integers, int]:
+        stages = before.copy()
+        at = numbered_change(k, 3, what, row, number)
+        assert 0 <= at < num_changes(k, 3)
+        return stages, change_stages(k, stages, 3, at, free)
+
+    stages, count = changed(OTHER_OPTION)
+    if count:
+        assert stages[row, 1] != before[row, 1]
+        assert (np.delete(stages, row, 0) == np.delete(before, row, 0)).all()
+    stages, count = changed(SWAP)
+    if count:
+        assert (stages[:, 0] == before[:, 0]).all()
+        assert sorted(map(tuple, stages[:3, 1:])) == sorted(map(tuple, before[:3, 1:]))
+        assert (stages != before).any()
+    stages, count = changed(SPLIT)
+    if count:
+        assert count == 4
+        assert (np.diff(stages[:4, 0]) > 0).all()
+        assert set(before[:3, 0]) < set(stages[:4, 0])
