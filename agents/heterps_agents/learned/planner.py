@@ -22,7 +22,7 @@ from heterps_agents.interface.answer import answer
 from heterps_agents.interface.patient import MANY_DEVICES
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
-from heterps_agents.interface.registry import register
+from heterps_agents.interface.registry import planner_named, register
 from heterps_agents.interface.views import fastest, over_views
 from heterps_agents.learned.beam import Scorer
 from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named, harder
@@ -54,6 +54,9 @@ MOST_SIMULATED = 12
 NEAR_PART = 1.25
 # Of the fastest kinds that are looked at without the others.
 MOST_KINDS = 8
+# On many devices walks also begin at what this search finds with so many evaluations. It is a small
+# part of the work, and now and then where the best plans are.
+OTHER_SEARCH, OTHER_EVALUATIONS = "genetic", 200_000
 
 
 class _Part(NamedTuple):
@@ -116,16 +119,32 @@ class PolicyPlanner:
         """
         if not problem.strategy.is_plain:
             return self._with_options(problem, budget)
-        others = self._on_fastest_kinds(problem, budget) if is_worth_asking(problem) else []
+        is_large = is_worth_asking(problem)
+        others = self._on_fastest_kinds(problem, budget) if is_large else []
         found = self.chain(problem, budget)
+        if is_large and self._goes_on(budget):
+            self._begin_elsewhere(problem, budget)
         plans = [found, *self._finished(problem, found, others)]
         best = fastest(problem, plans)
         return found if best is found else best.changed(bound=bound_for(problem, best))
 
+    def _goes_on(self, budget: Budget) -> bool:
+        """Whether the simulator goes on from more than one search."""
+        return effort_named(self.effort).fastest_kinds > 0 and not budget.is_limited
+
+    def _begin_elsewhere(self, problem: Problem, budget: Budget) -> None:
+        """Notes what a search without weights finds; its costs are not compared with others."""
+        own = Budget(OTHER_EVALUATIONS)
+        with contextlib.suppress(InfeasibleError):
+            planner_named(OTHER_SEARCH, self.seed).plan(problem, own)
+        for find in own.finds:
+            budget.found(find.cost, find.plan, (OTHER_SEARCH, find.view))
+        budget.charge(own)
+
     def _on_fastest_kinds(self, problem: Problem, budget: Budget) -> list[_Part]:
         """Plans on some kinds of devices alone; on the fastest where nothing goes on from them."""
         found = list[_Part]()
-        goes_on = effort_named(self.effort).fastest_kinds > 0 and not budget.is_limited
+        goes_on = self._goes_on(budget)
         for part in on_fastest_kinds(problem, MOST_KINDS if goes_on else 1):
             own = budget.apart(1.0) if goes_on else budget.share(1.0)
             with contextlib.suppress(InfeasibleError):
