@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import pairwise
 
 import numpy as np
 
@@ -99,7 +99,7 @@ def _own_links(
     latency_s, inverse_bandwidth = np.zeros((size, size)), np.zeros((size, size))
     for index, replicas in enumerate(devices):
         at = index, index
-        latency_s[at], inverse_bandwidth[at] = problem.slowest_link(permutations(replicas, 2))
+        latency_s[at], inverse_bandwidth[at] = problem.slowest_link_inside(replicas)
         if index + 1 < size:
             at = index, index + 1
             latency_s[at], inverse_bandwidth[at] = problem.slowest_link(messages[index])
