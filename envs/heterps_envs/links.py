@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import islice, permutations, product
+from itertools import islice, product
 
 import numpy as np
 
 from heterps_configs.documents.cluster import NO_LINK, Cluster, Device, Link
-from heterps_envs.arrays import Floats
+from heterps_envs.arrays import Floats, Integers
+from heterps_envs.class_links import class_links, class_rings
 from heterps_envs.cost_tables import RingLinks
 from heterps_envs.device_classes import DeviceClass, Groups, NodesApart, device_groups
 from heterps_envs.node_links import NodeLinks
@@ -44,7 +45,7 @@ class Links:
     def of_classes(
         self, classes: Sequence[DeviceClass], apart: NodesApart, *, is_fastest: bool
     ) -> tuple[Floats, Floats]:
-        """Copies of the arrays of `class_links`.
+        """Copies of the arrays of `heterps_envs.class_links.class_links`.
 
         Args:
             classes: Those of the problems that keep nodes apart in this way.
@@ -53,7 +54,9 @@ class Links:
         """
         key = apart, is_fastest
         if key not in self._of_classes:
-            self._of_classes[key] = class_links(self, classes, is_fastest=is_fastest)
+            self._of_classes[key] = class_links(
+                self.by_node, self._indices(classes), is_fastest=is_fastest
+            )
         latency_s, inverse_bandwidth = self._of_classes[key]
         return latency_s.copy(), inverse_bandwidth.copy()
 
@@ -64,8 +67,15 @@ class Links:
         key = apart, is_fastest
         if key not in self._rings:
             of_classes = self.of_classes(classes, apart, is_fastest=is_fastest)
-            self._rings[key] = class_rings(self, classes, *of_classes)
+            self._rings[key] = class_rings(self.by_node, self._indices(classes), *of_classes)
         return RingLinks._make(array.copy() for array in self._rings[key])
+
+    def _indices(self, classes: Sequence[DeviceClass]) -> list[Integers]:
+        index = self.index
+        return [
+            np.array([index[device.name] for device in entry.devices], np.int64)
+            for entry in classes
+        ]
 
     def between(self, a: Device, b: Device) -> Link:
         """The link from one device to another."""
@@ -126,60 +136,6 @@ def devices_by_node(devices: Iterable[Device]) -> dict[str, list[Device]]:
     for device in devices:
         by_node.setdefault(device.node, []).append(device)
     return by_node
-
-
-def class_links(
-    links: Links, classes: Sequence[DeviceClass], *, is_fastest: bool = False
-) -> tuple[Floats, Floats]:
-    """Links between any two different devices of each pair of T classes.
-
-    Args:
-        links: Of the cluster.
-        classes: Of its devices.
-        is_fastest: The fastest of such links instead of the slowest.
-
-    Returns:
-        Latencies (T, T), s, and inverse bandwidths (T, T), s per byte.
-    """
-    size = len(classes)
-    choose = min if is_fastest else max
-    latency, inverse_bandwidth = np.zeros((size, size)), np.zeros((size, size))
-    by_node = [devices_by_node(entry.devices) for entry in classes]
-    for i, first in enumerate(by_node):
-        for j, second in enumerate(by_node):
-            found = links.of_nodes(first, second)
-            if found:
-                latency[i, j] = choose(link.latency_s for link in found)
-                inverse_bandwidth[i, j] = choose(1 / link.bandwidth_bytes_per_s for link in found)
-    return latency, inverse_bandwidth
-
-
-def class_rings(
-    links: Links, classes: Sequence[DeviceClass], latency_s: Floats, inverse_bandwidth: Floats
-) -> RingLinks:
-    """Inside nodes for as many replicas as a node has devices of the class.
-
-    Args:
-        links: Of the cluster.
-        classes: Of its devices.
-        latency_s: (T, T) of `class_links`, for classes without such links.
-        inverse_bandwidth: (T, T) of the same.
-    """
-    node_size = np.zeros(len(classes), np.int64)
-    ring_s = np.diagonal(latency_s)[:, None].repeat(2, axis=1)
-    ring_inverse = np.diagonal(inverse_bandwidth)[:, None].repeat(2, axis=1)
-    for index, entry in enumerate(classes):
-        by_node = devices_by_node(entry.devices)
-        node_size[index] = max(map(len, by_node.values()))
-        inside = links.different(
-            pair for devices in by_node.values() for pair in permutations(devices, 2)
-        )
-        between = links.different(permutations((d[0] for d in by_node.values()), 2))
-        for far, found in enumerate((inside, between)):
-            if found:
-                ring_s[index, far] = min(link.latency_s for link in found)
-                ring_inverse[index, far] = min(1 / link.bandwidth_bytes_per_s for link in found)
-    return RingLinks(node_size, ring_s, ring_inverse)
 
 
 def measured_all_reduces(

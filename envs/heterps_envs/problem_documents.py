@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+
+import numpy as np
 
 from heterps_configs.documents.cluster import Cluster, Device, Link
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
+from heterps_envs.class_links import slowest_inside
 from heterps_envs.device_classes import (
     MAX_CLASSES,
     MAX_NODE_CLASSES,
@@ -107,12 +110,20 @@ class ProblemDocuments:
 
         Zeros without pairs of different devices.
         """
-        named = self.device_named
-        links = self.links.different((named[a], named[b]) for a, b in pairs)
-        return (
-            max((link.latency_s for link in links), default=0.0),
-            max((1 / link.bandwidth_bytes_per_s for link in links), default=0.0),
-        )
+        index = self.links.index
+        ends = [(index[a], index[b]) for a, b in pairs if a != b]
+        if not ends:
+            return 0.0, 0.0
+        latency_s, bandwidth = self.links.by_node.between(*np.array(ends, np.int64).T)
+        return float(latency_s.max()), float((1 / bandwidth).max())
+
+    def slowest_link_inside(self, devices: Sequence[str]) -> tuple[float, float]:
+        """The same from any of some devices to another one of them."""
+        if len(devices) < 2:
+            return 0.0, 0.0
+        index = self.links.index
+        own = np.array([index[name] for name in devices], np.int64)
+        return slowest_inside(self.links.by_node, own)
 
     @cached_property
     def merges_nodes(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise, permutations
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,19 +25,23 @@ Ranges = Sequence[tuple[int, int]]
 
 def has_strategies(plan: Plan) -> bool:
     """Whether any stage is more than layers on one device that keep all that they save."""
-    return bool(plan.sharded_state) or any(
-        stage.degree > 1 or stage.recompute_layers or stage.offloaded_layers
-        for stage in plan.stages
-    )
+    return bool(plan.sharded_state) or any(map(_is_special, plan.stages))
 
 
 def replicas_are_alike(plan: Plan) -> bool:
     """Whether stages of equal layers are carried out in the same way."""
-    found: dict[range, tuple[object, ...]] = {}
-    return all(
-        found.setdefault(stage.layers, _strategy(stage)) == _strategy(stage)
-        for stage in plan.stages
-    )
+    found: dict[tuple[int, int], Stage] = {}
+    for stage in plan.stages:
+        first = found.setdefault((stage.first_layer, stage.last_layer), stage)
+        # Of thousands of replicas most are plain ones.
+        is_plain = not (_is_special(first) or _is_special(stage))
+        if not is_plain and _strategy(first) != _strategy(stage):
+            return False
+    return True
+
+
+def _is_special(stage: Stage) -> bool:
+    return bool(len(stage.devices) > 1 or stage.recompute_layers or stage.offloaded_layers)
 
 
 def _strategy(stage: Stage) -> tuple[object, ...]:
@@ -90,16 +94,15 @@ def _own_links(
     Of a group the first device stands for all.
     """
     size = len(devices)
-    messages: list[set[tuple[str, str]]] = [set() for _ in devices]
     device_of = {stage.name: stage.devices[0] for stage in plan.stages}
-    for pipeline in plan.pipelines:
-        names = [device_of[name] for name in pipeline.stages]
-        for index, pair in enumerate(pairwise(names)):
-            messages[index].add(pair)
+    # Hundreds of routes use the same cut; each of its links counts once.
+    columns = list(zip(*(pipeline.stages for pipeline in plan.pipelines), strict=True))
+    on_devices = [[device_of[name] for name in column] for column in columns]
+    messages = [set(zip(*both, strict=True)) for both in pairwise(on_devices)]
     latency_s, inverse_bandwidth = np.zeros((size, size)), np.zeros((size, size))
     for index, replicas in enumerate(devices):
         at = index, index
-        latency_s[at], inverse_bandwidth[at] = problem.slowest_link(permutations(replicas, 2))
+        latency_s[at], inverse_bandwidth[at] = problem.slowest_link_inside(replicas)
         if index + 1 < size:
             at = index, index + 1
             latency_s[at], inverse_bandwidth[at] = problem.slowest_link(messages[index])

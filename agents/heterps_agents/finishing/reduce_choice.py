@@ -33,7 +33,7 @@ def choose_reduce(problem: Problem, plan: Plan) -> Plan:
     for found in (late, early) if is_late else (early, late):
         if prepared_is_feasible(found):
             chosen = found.plan
-            return plan.changed(
+            return plan.changed_unchecked(
                 overlaps_reduce=chosen.overlaps_reduce,
                 predicted_step_time_s=chosen.predicted_step_time_s,
             )

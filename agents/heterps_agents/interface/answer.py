@@ -45,4 +45,4 @@ def answer(
     if code is None or math.isinf(Goal.of(problem.job).cost(code, kernel)):
         raise InfeasibleError(f"{planner}: {explain_infeasible(problem)}")
     plan = bind(problem, decode(code, options), planner=planner, seed=seed)
-    return plan.changed(bound=bound_for(problem, plan))
+    return plan.changed_unchecked(bound=bound_for(problem, plan))

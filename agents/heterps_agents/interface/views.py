@@ -14,7 +14,12 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.simulate import estimate
+from heterps_envs.simulator.prepared import PreparedPlan
+from heterps_envs.simulator.simulate import (
+    prepared_is_feasible,
+    prepared_step_time_s,
+    usd_per_million_samples,
+)
 
 # The first views know the links best, and have most classes.
 PART = 2 / 3
@@ -52,12 +57,28 @@ def over_views(problem: Problem, budget: Budget, answer: Callable[[Problem, Budg
 
 
 def fastest(problem: Problem, plans: Iterable[Plan]) -> Plan:
-    """The plan that costs least by the simulator, of equal ones the first; fitting ones first."""
-    return min(plans, key=lambda plan: _cost(problem, plan))
+    """The plan that costs least by the simulator, of equal ones the first; fitting ones first.
+
+    One plan alone is not simulated, and memory is looked at until a plan fits.
+    """
+    found = list(plans)
+    if len(found) == 1:
+        return found[0]
+    timed = [_timed(problem, plan) for plan in found]
+    costs = [_cost(problem, each.plan) for each in timed]
+    in_order = sorted(range(len(found)), key=costs.__getitem__)
+    fitting = (number for number in in_order if prepared_is_feasible(timed[number]))
+    return found[next(fitting, in_order[0])]
 
 
-def _cost(problem: Problem, plan: Plan) -> tuple[bool, float]:
-    shown = estimate(problem, plan)
-    is_price = problem.job.objective == "price"
-    cost = shown.price_usd_per_million_samples if is_price else shown.step_time_s
-    return not shown.feasible, cost
+def _timed(problem: Problem, plan: Plan) -> PreparedPlan:
+    prepared = PreparedPlan(problem, plan)
+    return prepared.timed(prepared_step_time_s(prepared))
+
+
+def _cost(problem: Problem, plan: Plan) -> float:
+    step_time_s = plan.predicted_step_time_s
+    assert step_time_s is not None, "it was simulated"
+    if problem.job.objective == "price":
+        return usd_per_million_samples(problem, plan, step_time_s)
+    return step_time_s

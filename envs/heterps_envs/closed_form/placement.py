@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -202,18 +202,17 @@ def placement_of(problem: Problem, plan: Plan) -> Placement | None:
     """
     if len(plan.devices) < sum(len(stage.devices) for stage in plan.stages):
         return None
-    share = Counter(
-        name for pipe in plan.pipelines for name in pipe.stages for _ in pipe.micro_batches
-    )
-    ranges = sorted({(stage.first_layer, stage.last_layer) for stage in plan.stages})
+    by_range: dict[tuple[int, int], list[Stage]] = defaultdict(list)
+    for stage in plan.stages:
+        by_range[stage.first_layer, stage.last_layer].append(stage)
+    ranges = sorted(by_range)
     if [layer for first, last in ranges for layer in range(first, last + 1)] != list(
         range(plan.num_layers)
     ) or not replicas_are_alike(plan):
         return None
-    placed = []
-    for first, last in ranges:
-        replicas = [s for s in plan.stages if (s.first_layer, s.last_layer) == (first, last)]
-        classes = {problem.class_of[name] for stage in replicas for name in stage.devices}
+    placed, share, class_of = list[PlacedStage](), _routed(plan), problem.class_of
+    for replicas in map(by_range.__getitem__, ranges):
+        classes = {class_of[name] for stage in replicas for name in stage.devices}
         fair = -(-plan.job.num_micro_batches // len(replicas))
         if (
             len(classes) > 1
@@ -224,6 +223,15 @@ def placement_of(problem: Problem, plan: Plan) -> Placement | None:
             return None
         placed.append(_placed(plan, replicas, classes.pop()))
     return tuple(placed)
+
+
+def _routed(plan: Plan) -> dict[str, int]:
+    """Micro-batches that pass each stage, by its name."""
+    share: dict[str, int] = defaultdict(int)
+    for pipe in plan.pipelines:
+        for name in pipe.stages:
+            share[name] += len(pipe.micro_batches)
+    return share
 
 
 def _is_uniform(plan: Plan, stage: Stage) -> bool:

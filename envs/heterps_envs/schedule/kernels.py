@@ -91,7 +91,7 @@ class ListArrays(NamedTuple):
         latency_s: (D, D) of each link.
         s_per_byte: (D, D)
         free_s: (D, D) when it is free.
-        queue: (4 S, M) what is ready.
+        queue: (4 S, n) what is ready, n the most micro-batches of a stage; M by a fixed order.
         heap: Of events.
     """
 
@@ -121,7 +121,8 @@ def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
         len(plan.stage_device),
         len(plan.share),
     )
-    is_fixed = rules.mode == FIXED
+    # Of hundreds of replicas each has few micro-batches: rows with room for all would be pages.
+    is_fixed, most_routed = rules.mode == FIXED, int(plan.shape.routed.max())
     stages = np.zeros((num_stages, 8), np.int64)
     stages[:, DEVICE], stages[:, RANK] = plan.stage_device, rules.forward_rank
     stages[:, RANK + 1] = rules.backward_rank
@@ -147,7 +148,7 @@ def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
         plan.s_per_byte,
         np.zeros((num_devices, num_devices)),  # of which few are ever touched
         # Heaps of what is ready for each stage, or by pass whether it is ready.
-        np.zeros((4 * num_stages, num_micro_batches), np.int64),
+        np.zeros((4 * num_stages, num_micro_batches if is_fixed else most_routed), np.int64),
         event_heap(2 * (num_micro_batches + num_devices) + 2),
     )
     end_s = _run(arrays, rules.num_ranks, rules.mode, order)
@@ -182,9 +183,9 @@ def _run(arrays: Any, num_ranks: int, mode: int, order: Any) -> float:
                 devices[device, IS_TOUCHED] = 1
                 devices[num_touched, TOUCHED] = device
                 num_touched += 1
-            group = micro_batches[m, GROUP]
+            value = micro_batches[m, GROUP] * num_micro_batches + m
             if not is_end:
-                _make_ready(stages, queue, mode, kind, stage, m, group)
+                _make_ready(stages, queue, mode, kind, stage, m, value)
                 continue
             devices[device, RUNNING] = 0
             if kind == B or kind == B_INPUT:  # noqa: SIM109
@@ -192,7 +193,7 @@ def _run(arrays: Any, num_ranks: int, mode: int, order: Any) -> float:
             if kind == B or kind == B_WEIGHT:  # noqa: SIM109
                 stages[stage, HELD] += 1
             if kind == B_INPUT:
-                _make_ready(stages, queue, mode, kind + 1, stage, m, group)  # `B_WEIGHT`
+                _make_ready(stages, queue, mode, kind + 1, stage, m, value)  # `B_WEIGHT`
             if kind == B_WEIGHT:
                 continue
             is_back = 0 if kind == F else 1
@@ -201,7 +202,7 @@ def _run(arrays: Any, num_ranks: int, mode: int, order: Any) -> float:
             if target < 0 and kind == F:  # the last stage turns round
                 target, following = stage, backward
             if target >= 0 and stages[target, DEVICE] == device:
-                _make_ready(stages, queue, mode, following, target, m, group)
+                _make_ready(stages, queue, mode, following, target, m, value)
             elif target >= 0:
                 to = stages[target, DEVICE]
                 num_bytes = share[m] * stage_s[stage if kind == F else target, 4]
@@ -214,7 +215,9 @@ def _run(arrays: Any, num_ranks: int, mode: int, order: Any) -> float:
             devices[device, IS_TOUCHED] = 0
             if devices[device, RUNNING]:
                 continue
-            code = _choose(stages, by_device, devices, queue, order, num_ranks, mode, device)
+            code = _choose(
+                stages, by_device, devices, queue, order, num_ranks, mode, device, num_micro_batches
+            )
             if code < 0:
                 continue
             m, rest = code % num_micro_batches, code // num_micro_batches
@@ -232,24 +235,24 @@ def _run(arrays: Any, num_ranks: int, mode: int, order: Any) -> float:
 
 @njit(**HELPER)
 def _make_ready(
-    stages: Any, queue: Any, mode: int, kind: int, stage: int, m: int, group: int
+    stages: Any, queue: Any, mode: int, kind: int, stage: int, m: int, value: int
 ) -> None:
     if mode == FIXED:
         queue[4 * stage + kind, m] = 1
         return
     row = kind if kind < B_INPUT else kind - 1
     size = stages[stage, READY + row]
-    push_number(queue, 4 * stage + row, size, group * queue.shape[1] + m)
+    push_number(queue, 4 * stage + row, size, value)
     stages[stage, READY + row] = size + 1
 
 
 @njit(**HELPER)
 def _choose(
     stages: Any, by_device: Any, devices: Any, queue: Any, order: Any, num_ranks: int, mode: int,
-    device: int,
+    device: int, num_micro_batches: int,
 ) -> int:  # fmt: skip
     """Takes the next pass of a free device; -1: none is ready."""
-    num_stages, num_micro_batches = len(stages), queue.shape[1]
+    num_stages = len(stages)
     if mode == FIXED:
         at = devices[device, POSITION]
         if at == devices[device, STOP]:

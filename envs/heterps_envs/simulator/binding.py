@@ -14,7 +14,7 @@ from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.device_choice import chosen_devices
-from heterps_envs.simulator.simulate import estimate
+from heterps_envs.simulator.simulate import simulated_step_time_s
 
 
 def bind(
@@ -37,7 +37,7 @@ def bind(
             groups than its nodes have room for.
     """
     plan = bound_plan(problem, placement, planner=planner, seed=seed, bound=bound)
-    return plan.changed(predicted_step_time_s=estimate(problem, plan).step_time_s)
+    return plan.changed(predicted_step_time_s=simulated_step_time_s(problem, plan))
 
 
 def bound_plan(

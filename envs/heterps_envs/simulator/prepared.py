@@ -19,13 +19,14 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.action_lists import ActionLists
 from heterps_envs.schedule.actions import ReduceBucket, Schedule
 from heterps_envs.schedule.build import passes_of, with_sums
+from heterps_envs.schedule.known_runs import KnownRun, known_run
 from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
 from heterps_envs.schedule.reduce_buckets import Rings, reduce_buckets, reduce_s
 from heterps_envs.simulator.messages import Messages, messages
 
 Part = TypeVar("Part")
 # What a plan keeps when its step time is known.
-_PARTS = ("arrays", "schedule", "messages")
+_PARTS = ("arrays", "schedule", "messages", "known")
 # Lists of a plan as it is, and with more in flight.
 _MOST_KEPT = 2
 
@@ -65,6 +66,11 @@ class PreparedPlan:
         made = {name: part for name, part in self.__dict__.items() if name in _PARTS}
         found.__dict__.update(made)
         return found
+
+    @cached_property
+    def known(self) -> KnownRun:
+        """What was said of plans that run like this one; nothing where action lists are given."""
+        return known_run(self.problem, self.plan) if self.given is None else KnownRun()
 
     @cached_property
     def arrays(self) -> PlanArrays:

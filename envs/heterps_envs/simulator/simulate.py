@@ -105,7 +105,17 @@ def simulated_step_time_s(problem: Problem, plan: Plan) -> float:
 
 def prepared_step_time_s(prepared: PreparedPlan) -> float:
     """The same of a plan that is asked more than that, or has others near it."""
-    return action_times(prepared, {}).step_time_s
+    known = prepared.known
+    if known.step_time_s is None:
+        known.step_time_s = action_times(prepared, {}).step_time_s
+    return known.step_time_s
+
+
+def usd_per_million_samples(problem: Problem, plan: Plan, step_time_s: float) -> float:
+    """What a plan's devices cost while it trains on a million samples."""
+    named, batch = problem.device_named, problem.job.global_batch_size
+    per_hour = sum(named[name].price_usd_per_hour for name in plan.devices)
+    return per_hour / 3600 * step_time_s / batch * 1e6
 
 
 def feasible_step_time_s(problem: Problem, plan: Plan) -> float:
@@ -131,7 +141,16 @@ def _is_feasible(prepared: PreparedPlan, step_time_s: float) -> bool:
     throughput = problem.job.global_batch_size / max(step_time_s, 1e-30)
     if _floor_reasons(problem, throughput) or missing_links(problem, plan):
         return False
-    return not _memory_reasons(problem, plan, _memory_bytes(prepared))
+    return _has_room(prepared)
+
+
+def _has_room(prepared: PreparedPlan) -> bool:
+    """Whether no device holds more than it has room for."""
+    known = prepared.known
+    if known.has_room is None:
+        memory = _memory_bytes(prepared)
+        known.has_room = not _memory_reasons(prepared.problem, prepared.plan, memory)
+    return known.has_room
 
 
 def _memory_bytes(prepared: PreparedPlan) -> dict[str, int]:
@@ -141,7 +160,7 @@ def _memory_bytes(prepared: PreparedPlan) -> dict[str, int]:
 
 def lacks_memory(problem: Problem, plan: Plan) -> bool:
     """Whether some device holds more than it has room for."""
-    return bool(_memory_reasons(problem, plan, _memory_bytes(PreparedPlan(problem, plan))))
+    return not _has_room(PreparedPlan(problem, plan))
 
 
 def misses_floor(problem: Problem, plan: Plan) -> bool:
@@ -165,7 +184,6 @@ def _estimate(
     interval = step_time_interval(prepared, times, slowdown) if with_interval else None
     batch, devices = problem.job.global_batch_size, plan.devices
     throughput = batch / max(step_time_s, 1e-30)
-    per_hour = sum(problem.device_named[name].price_usd_per_hour for name in devices)
     placement = placement_of(problem, plan)
     reasons = (
         *missing_links(problem, plan),
@@ -178,7 +196,7 @@ def _estimate(
         step_time_high_s=interval.high_s if interval else None,
         closed_form_step_time_s=placement and closed_form_of_plan_s(problem, plan, placement),
         throughput_samples_per_s=throughput,
-        price_usd_per_million_samples=per_hour / 3600 * step_time_s / batch * 1e6,
+        price_usd_per_million_samples=usd_per_million_samples(problem, plan, step_time_s),
         memory_bytes=memory,
         memory_limit_bytes={name: problem.usable_bytes(name) for name in devices},
         bubble_share=max(0.0, 1 - times.busy_s / max(len(devices) * step_time_s, 1e-30)),
