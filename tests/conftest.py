@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -23,6 +24,14 @@ def pytest_collection_finish() -> None:
     """What was imported by then stays."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def logs_of_stable_baselines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """`learn` without a logger leaves a folder; it shall be where pytest removes it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SB3_LOGDIR", str(tmp_path_factory.mktemp("stable-baselines")))
+        yield
 
 
 @pytest.fixture

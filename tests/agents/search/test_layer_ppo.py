@@ -18,6 +18,7 @@ from heterps_envs.problem_sets.chains import generate
 
 def test_no_folder_of_a_logger_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The logger that stable-baselines3 makes where it is given none leaves a folder there."""
+    monkeypatch.delenv("SB3_LOGDIR")  # that of all tests
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tables,) = generate(1, seed=21)
     budget = Budget(evaluations=64)
