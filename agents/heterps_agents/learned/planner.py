@@ -71,10 +71,10 @@ class _Part(NamedTuple):
 class PolicyPlanner:
     """Never worse than `greedy` and the proportional planners: their best is where it starts.
 
-    There is no randomness: all seeds give one plan.
+    Its own search has no randomness. What follows on many devices has: a genetic search, and walks.
 
     Args:
-        seed: Written into plans.
+        seed: Of these, and written into plans.
         policy: By default the shipped one for the objective: `DEFAULT_POLICY`, `PRICE_POLICY`.
         effort: Name of an effort, see `heterps_configs.documents.effort.Effort`.
 
