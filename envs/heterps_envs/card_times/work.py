@@ -26,7 +26,7 @@ from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model.layer import LayerProfile
 from heterps_envs.arrays import Floats
-from heterps_envs.card_times.families import layer_family
+from heterps_envs.card_times.counted import counted
 
 COLUMNS = ("products", "energy", "attention", "parameters", "traffic", "launch")
 PRODUCTS, ENERGY, ATTENTION, PARAMETERS, TRAFFIC, LAUNCH = range(len(COLUMNS))
@@ -34,8 +34,6 @@ PRODUCTS, ENERGY, ATTENTION, PARAMETERS, TRAFFIC, LAUNCH = range(len(COLUMNS))
 FLOPS_PER_WATT = {"half": 3e12, "tf32": 1.5e12, "float32": 0.8e12}
 ENERGY_NORM, ENERGY_GROWTH, GROWTH_FLOPS = 4.0, 0.1, 1e12
 KERNEL_LAUNCH_S = 1e-5
-# Where nobody has counted them: of a transformer block, and of a layer of one or two operations.
-BLOCK_KERNELS, FEW_KERNELS = 30, 3
 
 # Tensor cores with numbers of 16 bits or with float32, or ordinary units.
 UnitKind = Literal["half", "tf32", "float32"]
@@ -72,18 +70,16 @@ def card_work(
     """
     units = _units(entry, job)
     samples, bandwidth = job.micro_batch_size, entry.memory_bandwidth_bytes_per_s
-    dense = np.array([layer.num_parameters - layer.sparse_parameters for layer in layers], float)
-    traffic = np.array([layer.memory_traffic_bytes for layer in layers], float)
-    kernels = np.array([_num_kernels(layer) for layer in layers], float)
-    share = np.array([_attention_share(layer) for layer in layers])
-    forward_flops = samples * np.array([layer.forward_flops for layer in layers], float)
+    found = counted(layers)
+    dense, share = found.dense_parameters, found.attention_share
+    forward_flops = samples * found.forward_flops
     # A backward pass is two such passes, where all of it is computed.
-    backward_flops = samples * np.array([layer.backward_flops for layer in layers], float) / 2
-    has_work = forward_flops + traffic + dense > 0
+    backward_flops = samples * found.backward_flops / 2
+    has_work = forward_flops + found.traffic_bytes + dense > 0
     shared = (
         dense * job.weight_bytes_per_parameter / bandwidth,
-        samples * activation_scale * traffic / bandwidth,
-        KERNEL_LAUNCH_S * kernels * has_work,
+        samples * activation_scale * found.traffic_bytes / bandwidth,
+        KERNEL_LAUNCH_S * found.kernels * has_work,
     )
     peak = entry.peak(job.dtype)
     forward, backward = (
@@ -106,21 +102,6 @@ def _units(entry: DeviceType, job: Job) -> UnitKind:
     if wanted == "float32" or wanted not in entry.peak_flops_per_s:
         return "float32"
     return "tf32" if wanted == "tf32" else "half"
-
-
-def _num_kernels(layer: LayerProfile) -> int:
-    if layer.num_kernels:
-        return layer.num_kernels
-    return BLOCK_KERNELS if layer_family(layer.kind) == "attention block" else FEW_KERNELS
-
-
-def _attention_share(layer: LayerProfile) -> float:
-    """Of the FLOPs of a layer, those of products of two activations."""
-    flops = [
-        2.0 * each.rows * each.inner * each.columns * each.count for each in layer.matrix_products
-    ]
-    own = [each.factors == "activations" for each in layer.matrix_products]
-    return sum(f for f, is_own in zip(flops, own, strict=True) if is_own) / max(sum(flops), 1.0)
 
 
 def _energy_s(flops: Floats, entry: DeviceType, units: UnitKind) -> Floats:

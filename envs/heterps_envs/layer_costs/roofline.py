@@ -19,6 +19,7 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.model.layer import LayerProfile
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats
+from heterps_envs.card_times.counted import counted
 
 # Share of the peak that training kernels reach. Uncalibrated round numbers: an estimate says so.
 COMPUTE_EFFICIENCY = 0.5
@@ -60,20 +61,18 @@ def work_of_layers(
     """The work of some layers; `activation_scale` turns their bytes into those of the job."""
     samples, element = job.micro_batch_size, job.weight_bytes_per_parameter
     flops_per_s, bytes_per_s = entry.peak(job.dtype), entry.memory_bandwidth_bytes_per_s
-    traffic = np.array([layer.memory_traffic_bytes for layer in layers]) * (
-        activation_scale * samples
-    )
-    dense = np.array([layer.num_parameters - layer.sparse_parameters for layer in layers], float)
-    forward_flops = np.array([layer.forward_flops for layer in layers]) * samples
-    backward_flops = np.array([layer.backward_flops for layer in layers]) * samples
+    found = counted(layers)
+    traffic = found.traffic_bytes * (activation_scale * samples)
+    dense = found.dense_parameters
+    forward_flops, backward_flops = found.forward_flops * samples, found.backward_flops * samples
     memory_s = (traffic + dense * element) / bytes_per_s
-    has_work = forward_flops + traffic + dense > 0
-    trained = np.array([layer.trained_parameters for layer in layers], float)
-    optimizer_bytes = trained * (job.state_bytes_per_parameter + job.optimizer_bytes_per_parameter)
+    launch_s = np.where(forward_flops + traffic + dense > 0, LAUNCH_S, 0.0)
+    state_bytes = job.state_bytes_per_parameter + job.optimizer_bytes_per_parameter
+    optimizer_bytes = found.trained_parameters * state_bytes
     return LayerWork(
-        PassWork(forward_flops / flops_per_s, memory_s, LAUNCH_S * has_work),
+        PassWork(forward_flops / flops_per_s, memory_s, launch_s),
         # The backward pass reads weights, writes their gradients, and moves activations twice.
-        PassWork(backward_flops / flops_per_s, 2 * memory_s, 2 * LAUNCH_S * has_work),
+        PassWork(backward_flops / flops_per_s, 2 * memory_s, 2 * launch_s),
         optimizer_bytes / bytes_per_s,
     )
 
