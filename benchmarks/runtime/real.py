@@ -46,9 +46,9 @@ from heterps_runtime.examples import text_llama
 from heterps_runtime.execution.data_feed import DataFeed
 from heterps_runtime.models.build import build_module
 from heterps_runtime.own_loop.trainer import PipelineTrainer
-from heterps_runtime.run.measurements import Measurements
-from heterps_runtime.run.parent import PlanUpdate, RunHooks
-from heterps_runtime.run.result import StepProgress
+from heterps_runtime.results.measurements import Measurements
+from heterps_runtime.results.result import StepProgress
+from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import reference_losses
 from heterps_runtime.specification.build import build_specification
