@@ -270,9 +270,11 @@ def _steps(programs: dict[str, TrainingProgram], repeats: int) -> dict[str, floa
     trainer = PipelineTrainer(
         lambda: build_module(source),
         chain_of(problem, devices=DEVICES[:1]).changed(model_fingerprint=""),
-        program=text_llama.make(),
-        loss=lambda output, target: nn.functional.cross_entropy(
-            output.flatten(0, 1), target.flatten()
+        replace(
+            text_llama.make(),
+            loss=lambda output, target: nn.functional.cross_entropy(
+                output.flatten(0, 1), target.flatten()
+            ),
         ),
     )
     windows = [data[index] for index in range(BATCH)]
