@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from heterps.planning.compare import Comparison as Comparison
     from heterps.planning.compare import compare as compare
     from heterps.planning.frontier import frontier as frontier
+    from heterps.planning.modules import Example as Example
     from heterps.planning.place import place as place
     from heterps.planning.place_code import place_code as place_code
     from heterps.planning.problems import load_problem as load_problem
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Budget": "heterps_agents.interface.planner",
     "Comparison": "heterps.planning.compare",
+    "Example": "heterps.planning.modules",
     "HeterpsError": "heterps_configs.errors",
     "PipelineTrainer": "heterps_runtime.own_loop.trainer",
     "PlaceResult": "heterps.micro_batches.place_result",

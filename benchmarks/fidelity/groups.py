@@ -25,7 +25,7 @@ from benchmarks.shared.common import machine
 from benchmarks.shared.row_store import Row, RowStore
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_runtime.profiling.profiler import measure
-from heterps_runtime.run.phases import WARM_UP_STEPS
+from heterps_runtime.results.phases import WARM_UP_STEPS
 
 NUM_PLANS, QUICK_PLANS = 30, 3
 # Behind those, plans whose groups do not split all layers, and that split some by batch: for these,

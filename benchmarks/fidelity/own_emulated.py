@@ -13,7 +13,7 @@ from heterps_configs.documents.job import Schedule
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.profiler import measure
-from heterps_runtime.run.phases import WARM_UP_STEPS
+from heterps_runtime.results.phases import WARM_UP_STEPS
 
 PLANS = ("equal cuts", "unequal cuts", "replicas", "two depths")
 # Plan and schedule of the runs that only some models make.

@@ -22,9 +22,9 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
-from heterps_runtime.run.parent import RunHooks
-from heterps_runtime.run.phases import WARM_UP_STEPS
-from heterps_runtime.run.result import DeviceReport, RunResult
+from heterps_runtime.results.phases import WARM_UP_STEPS
+from heterps_runtime.results.result import DeviceReport, RunResult
+from heterps_runtime.run.hooks import RunHooks
 from heterps_runtime.run.run_plan import run_plan
 
 # Real steps are repeated for about this long, emulated ones just a few times.

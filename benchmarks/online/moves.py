@@ -20,7 +20,7 @@ from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import Move, keep_in_place, move_s, moved_bytes, state_moves
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.hooks import PlanUpdate
 from heterps_runtime.run.run_plan import run_plan
 
 TITLE = "Moves from plan to plan"

@@ -25,9 +25,9 @@ from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.run.measurements import Measurements
-from heterps_runtime.run.parent import PlanUpdate, RunHooks
-from heterps_runtime.run.result import StepProgress
+from heterps_runtime.results.measurements import Measurements
+from heterps_runtime.results.result import StepProgress
+from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.tracing.trace import trace_source
 

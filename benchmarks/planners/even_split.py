@@ -27,7 +27,7 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.profiler import measure
-from heterps_runtime.run.phases import WARM_UP_STEPS
+from heterps_runtime.results.phases import WARM_UP_STEPS
 from heterps_runtime.run.run_plan import run_plan
 
 SPEEDS = (1, 1, 2, 4)

@@ -32,7 +32,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.profiling.profiler import measure as measured_profile
-from heterps_runtime.run.phases import WARM_UP_STEPS
+from heterps_runtime.results.phases import WARM_UP_STEPS
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.tracing.trace import trace_source
 

@@ -46,9 +46,9 @@ from heterps_runtime.examples import text_llama
 from heterps_runtime.execution.data_feed import DataFeed
 from heterps_runtime.models.build import build_module
 from heterps_runtime.own_loop.trainer import PipelineTrainer
-from heterps_runtime.run.measurements import Measurements
-from heterps_runtime.run.parent import PlanUpdate, RunHooks
-from heterps_runtime.run.result import StepProgress
+from heterps_runtime.results.measurements import Measurements
+from heterps_runtime.results.result import StepProgress
+from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import reference_losses
 from heterps_runtime.specification.build import build_specification
@@ -270,9 +270,11 @@ def _steps(programs: dict[str, TrainingProgram], repeats: int) -> dict[str, floa
     trainer = PipelineTrainer(
         lambda: build_module(source),
         chain_of(problem, devices=DEVICES[:1]).changed(model_fingerprint=""),
-        program=text_llama.make(),
-        loss=lambda output, target: nn.functional.cross_entropy(
-            output.flatten(0, 1), target.flatten()
+        replace(
+            text_llama.make(),
+            loss=lambda output, target: nn.functional.cross_entropy(
+                output.flatten(0, 1), target.flatten()
+            ),
         ),
     )
     windows = [data[index] for index in range(BATCH)]

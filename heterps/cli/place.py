@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -41,7 +45,78 @@ from heterps.cli.options import (
 )
 from heterps_configs.errors import HeterpsError
 
+if TYPE_CHECKING:
+    from heterps.commands.requests import ProblemRequest
 
+
+@dataclass(frozen=True)
+class ProblemOptions:
+    """Options of both commands beside MODEL and cluster: the job, and what planners may choose."""
+
+    objective: ObjectiveOption = None
+    min_throughput: MinThroughput = None
+    global_batch: GlobalBatch = None
+    micro_batch: ChosenMicroBatch = None
+    tensor_parallel: TensorParallel = None
+    recompute: RecomputeOption = None
+    shard_state: ShardState = None
+    offload: OffloadOption = None
+    dtype: DtypeOption = None
+    optimizer: OptimizerOption = None
+    schedule: ScheduleOption = None
+    job: JobFile = None
+    inputs: InputOption = None
+    sequence_length: SequenceLength = None
+
+    def request(self, model: str, cluster: str) -> ProblemRequest:
+        """What is asked, as the commands want it."""
+        from heterps.commands.requests import JobOptions, ProblemRequest
+        from heterps.planning.strategies import micro_batch_size, strategy_of
+
+        chosen = (self.tensor_parallel, self.recompute, self.shard_state, self.offload)
+        return ProblemRequest(
+            model,
+            cluster,
+            JobOptions(
+                objective=self.objective,
+                min_throughput_samples_per_s=self.min_throughput,
+                global_batch_size=self.global_batch,
+                micro_batch_size=micro_batch_size(self.micro_batch),
+                dtype=self.dtype,
+                optimizer=self.optimizer,
+                schedule=self.schedule,
+            ),
+            job_file=self.job,
+            inputs=tuple(self.inputs or ()),
+            sequence_length=self.sequence_length,
+            strategy=strategy_of(*chosen, self.micro_batch, job_file=self.job),
+            names_ways=any(choice is not None for choice in chosen),
+        )
+
+
+def spread_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Shows Typer the fields of `ProblemOptions`, one by one, where a command takes them as one."""
+    hints = get_type_hints(ProblemOptions, include_extras=True)
+    options = [
+        Parameter(own.name, Parameter.KEYWORD_ONLY, default=own.default, annotation=hints[own.name])
+        for own in fields(ProblemOptions)
+    ]
+
+    @wraps(command)
+    def spread(**given: Any) -> None:
+        asked = ProblemOptions(**{own.name: given.pop(own.name) for own in options})
+        command(asked=asked, **given)
+
+    shown: list[Parameter] = []
+    for own in signature(command, eval_str=True).parameters.values():
+        is_spread = own.name == "asked"
+        shown += options if is_spread else [own.replace(kind=Parameter.KEYWORD_ONLY)]
+    spread.__signature__ = Signature(shown)  # type: ignore[attr-defined]
+    spread.__annotations__ = {own.name: own.annotation for own in shown}
+    return spread
+
+
+@spread_options
 def place(
     model: Model,
     cluster: ClusterOption,
@@ -56,20 +131,7 @@ def place(
             rich_help_panel=PLANNING,
         ),
     ] = None,
-    objective: ObjectiveOption = None,
-    min_throughput: MinThroughput = None,
-    global_batch: GlobalBatch = None,
-    micro_batch: ChosenMicroBatch = None,
-    tensor_parallel: TensorParallel = None,
-    recompute: RecomputeOption = None,
-    shard_state: ShardState = None,
-    offload: OffloadOption = None,
-    dtype: DtypeOption = None,
-    optimizer: OptimizerOption = None,
-    schedule: ScheduleOption = None,
-    job: JobFile = None,
-    inputs: InputOption = None,
-    sequence_length: SequenceLength = None,
+    asked: ProblemOptions = ProblemOptions(),
     budget_usd_per_hour: BudgetUsd = None,
     max_devices: MaxDevices = None,
     region: Regions = None,
@@ -98,30 +160,9 @@ def place(
     as_json: Json = False,
 ) -> None:
     """Plan: print the estimate, the bound and the table of stages."""
-    from heterps.commands.requests import JobOptions, Limits, PlannerRequest, ProblemRequest
-    from heterps.planning.strategies import micro_batch_size, strategy_of
+    from heterps.commands.requests import Limits, PlannerRequest
 
-    chosen = (tensor_parallel, recompute, shard_state, offload)
-    strategy = strategy_of(*chosen, micro_batch, job_file=job)
-    options = JobOptions(
-        objective=objective,
-        min_throughput_samples_per_s=min_throughput,
-        global_batch_size=global_batch,
-        micro_batch_size=micro_batch_size(micro_batch),
-        dtype=dtype,
-        optimizer=optimizer,
-        schedule=schedule,
-    )
-    asked = ProblemRequest(
-        model,
-        cluster,
-        options,
-        job_file=job,
-        inputs=tuple(inputs or ()),
-        sequence_length=sequence_length,
-        strategy=strategy,
-        names_ways=any(choice is not None for choice in chosen),
-    )
+    problem = asked.request(model, cluster)
     offer = offer_of(budget_usd_per_hour, max_devices, region, exclude)
     if frontier:
         from heterps.commands.frontier import run_frontier
@@ -136,7 +177,7 @@ def place(
                 "--explain is about the stages of one plan, and --frontier has many: leave out one"
             )
         run_frontier(
-            asked,
+            problem,
             planner or "auto",
             seconds=seconds,
             output=output,
@@ -150,7 +191,7 @@ def place(
     from heterps.commands.place import run_place
 
     run_place(
-        asked,
+        problem,
         PlannerRequest(planner, policy, effort, seed),
         Limits(evaluations, seconds, cpu_seconds),
         output=output,
@@ -160,6 +201,7 @@ def place(
     )
 
 
+@spread_options
 def compare(
     model: Model,
     cluster: ClusterOption,
@@ -175,20 +217,7 @@ def compare(
             rich_help_panel=PLANNING,
         ),
     ] = None,
-    objective: ObjectiveOption = None,
-    min_throughput: MinThroughput = None,
-    global_batch: GlobalBatch = None,
-    micro_batch: ChosenMicroBatch = None,
-    tensor_parallel: TensorParallel = None,
-    recompute: RecomputeOption = None,
-    shard_state: ShardState = None,
-    offload: OffloadOption = None,
-    dtype: DtypeOption = None,
-    optimizer: OptimizerOption = None,
-    schedule: ScheduleOption = None,
-    job: JobFile = None,
-    inputs: InputOption = None,
-    sequence_length: SequenceLength = None,
+    asked: ProblemOptions = ProblemOptions(),
     evaluations: Annotated[
         int,
         typer.Option(
@@ -242,32 +271,10 @@ def compare(
 ) -> None:
     """All planners on one problem at an equal budget: a table and TensorBoard."""
     from heterps.commands.compare import CompareFiles, run_compare
-    from heterps.commands.requests import JobOptions, Limits, ProblemRequest
-    from heterps.planning.strategies import micro_batch_size, strategy_of
+    from heterps.commands.requests import Limits
 
-    strategy = strategy_of(
-        tensor_parallel, recompute, shard_state, offload, micro_batch, job_file=job
-    )
-    options = JobOptions(
-        objective=objective,
-        min_throughput_samples_per_s=min_throughput,
-        global_batch_size=global_batch,
-        micro_batch_size=micro_batch_size(micro_batch),
-        dtype=dtype,
-        optimizer=optimizer,
-        schedule=schedule,
-    )
-    asked = ProblemRequest(
-        model,
-        cluster,
-        options,
-        job_file=job,
-        inputs=tuple(inputs or ()),
-        sequence_length=sequence_length,
-        strategy=strategy,
-    )
     run_compare(
-        asked,
+        asked.request(model, cluster),
         chosen or [],
         Limits(evaluations, seconds, cpu_seconds),
         with_all=with_all,

@@ -96,7 +96,7 @@ def page(title: str, content: Markup) -> str:
 def _of_run(folder: Path, model: str | None, cluster: str | None) -> tuple[str, Markup]:
     # torch comes with it, which plans and comparisons do without.
     from heterps.html_report.run_page import run_sections
-    from heterps_runtime.run.result import RESULT_FILE, RunResult
+    from heterps_runtime.results.result import RESULT_FILE, RunResult
 
     path = folder / RESULT_FILE
     if not path.exists():

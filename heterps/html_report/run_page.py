@@ -20,7 +20,7 @@ from heterps.reports.run_report import (
 )
 from heterps.reports.ways import recompute_share
 from heterps_configs.units import bytes_text
-from heterps_runtime.run.result import DeviceReport, RunResult
+from heterps_runtime.results.result import DeviceReport, RunResult
 
 MEASURED, PREDICTED = "#332288", "#cc6677"
 

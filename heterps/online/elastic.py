@@ -28,7 +28,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_runtime.elastic.records import MembershipChange
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.hooks import PlanUpdate
 from heterps_runtime.specification.build import why_not_run
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,33 +17,46 @@ from heterps_runtime.profiling.model_source import target_of_output
 from heterps_runtime.tracing.trace import trace_source
 
 
+@dataclass(frozen=True)
+class Example:
+    """A batch that shows what a module takes. Only shapes and formats count; nothing is computed.
+
+    Attributes:
+        inputs: A tensor, several in the order of `forward`, or a mapping that goes to `forward` by
+            name. The first dimension is the batch.
+        target: What the loss compares the output with. None: classes where the output's last
+            dimension is above 1, else a number.
+    """
+
+    inputs: Inputs
+    target: Tensor | None = None
+
+
 def module_profile(
     model: nn.Module | Callable[[], nn.Module],
-    example_inputs: Inputs | None,
-    example_target: Tensor | None = None,
+    example: Inputs | Example | None,
     dtype: Dtype | None = None,
 ) -> ModelProfile:
     """Traces a module without computing anything; its own parameters stay as they are.
 
     Args:
         model: A module, or what returns one.
-        example_inputs: A batch: a tensor, several in the order of `forward`, or a mapping that goes
-            to `forward` by name. Only formats and shapes count; the first dimension is the batch.
-        example_target: What the loss compares the output with. Without it: classes where the
-            output's last dimension is above 1, else a number.
+        example: A batch of inputs, with or without its target.
         dtype: Of the job; by default that of the module's parameters, else float32.
 
     Returns:
         The profile. It does not say how the model is built: no other program could.
 
     Raises:
-        HeterpsError: No example inputs, or the module cannot be traced with them.
+        HeterpsError: No example, or the module cannot be traced with them.
     """
-    if example_inputs is None:
+    if example is None:
         raise HeterpsError(
-            "a module needs example_inputs, a batch of what its forward takes: "
-            "load_problem(module, cluster, example_inputs=torch.zeros(1, 32))"
+            "a module needs an example, a batch of what its forward takes: "
+            "load_problem(module, cluster, example=torch.zeros(1, 32))"
         )
+    if not isinstance(example, Example):
+        example = Example(example)
     if not isinstance(model, nn.Module) and not callable(model):
         raise HeterpsError(
             f"model: is of type {type(model).__name__}; allowed: a name or a file, a "
@@ -55,12 +69,12 @@ def module_profile(
         number_format = getattr(torch, parameter_format(dtype))
         factory = _in_format(model, number_format)
     # The loss matters for the last layer alone: any target will do until the output is known.
-    any_target = next(iter(named_inputs(example_inputs).values()))
+    any_target = next(iter(named_inputs(example.inputs).values()))
     source = source_of(
-        factory, example_inputs, any_target if example_target is None else example_target
+        factory, example.inputs, any_target if example.target is None else example.target
     )
     try:
-        if example_target is None:
+        if example.target is None:
             found, loss = target_of_output(source)
             source = source.changed(target=found, loss=loss)
         return trace_source(source, name, dtype).changed(source=None)

@@ -13,8 +13,9 @@ from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_job
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
+    from heterps.planning.modules import Example
     from heterps_configs.documents.cluster import Cluster
     from heterps_configs.documents.model_profile import ModelProfile
     from heterps_envs.problem import Problem
@@ -75,8 +76,7 @@ def load_problem(
     model: str | nn.Module | Callable[[], nn.Module],
     cluster: str | Cluster,
     *,
-    example_inputs: Inputs | None = None,
-    example_target: Tensor | None = None,
+    example: Inputs | Example | None = None,
     job_file: str | None = None,
     inputs: Sequence[str] = (),
     sequence_length: int | None = None,
@@ -89,10 +89,8 @@ def load_problem(
     Args:
         model: MODEL, see `load_model`; or a `torch.nn.Module`, or a function that returns one.
         cluster: Shipped name, cluster file, or a `Cluster`.
-        example_inputs: For a module: a batch of what its `forward` takes (a tensor, several, or a
-            mapping by name). Only shapes and formats count, and nothing is computed.
-        example_target: For a module: what the loss compares its output with; by default it follows
-            from the output (`heterps.planning.modules.module_profile`).
+        example: For a module: a batch of what its `forward` takes (a tensor, several, or a mapping
+            by name); or an `Example`, which has the target as well. Nothing is computed.
         job_file: A job document.
         inputs: See `load_model`.
         sequence_length: See `load_model`.
@@ -112,15 +110,15 @@ def load_problem(
     mixed: Dtype = "mixed-bfloat16"
     wanted = job_options.get("dtype") or (load_job(job_file).dtype if job_file else None)
     if isinstance(model, str):
-        if example_inputs is not None or example_target is not None:
-            raise HeterpsError(f"{model}: example_inputs are for a module; use inputs=[...]")
+        if example is not None:
+            raise HeterpsError(f"{model}: an example is for a module; use inputs=[...]")
         profile = load_model(model, inputs, sequence_length, wanted)
     else:
         from heterps.planning.modules import module_profile
 
         if inputs or sequence_length is not None:
-            raise HeterpsError("a module takes example_inputs, not inputs or sequence_length")
-        profile = module_profile(model, example_inputs, example_target, wanted)
+            raise HeterpsError("a module takes an example, not inputs or sequence_length")
+        profile = module_profile(model, example, wanted)
         model = profile.name
     if trust_code:
         trust_source(profile.source)

@@ -12,7 +12,7 @@ from heterps.reports.ways import recompute_share
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.outputs import FIGURE_SUFFIXES
 from heterps_envs.problem import Problem
-from heterps_runtime.run.result import RunResult
+from heterps_runtime.results.result import RunResult
 
 # Of the file that a user names; the other one lies beside it.
 TRACE_SUFFIXES = (".json", *FIGURE_SUFFIXES)

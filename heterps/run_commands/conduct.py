@@ -23,8 +23,8 @@ from heterps_configs.outputs import folder_lock, try_outputs
 from heterps_envs.problem import Problem
 from heterps_runtime.fleet.agent import LostHostError, serve_host
 from heterps_runtime.fleet.others import OtherHosts
+from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.host_group import HostGroup
-from heterps_runtime.run.result import RunResult
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.several_hosts import facts_of, join_run
 from heterps_runtime.run.starting_point import check_resumable

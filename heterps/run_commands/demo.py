@@ -35,7 +35,7 @@ from heterps_configs.outputs import folder_lock, try_outputs
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulate
 from heterps_runtime.process.template_pool import keeping_templates
-from heterps_runtime.run.result import RunResult
+from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.run_plan import run_plan
 
 MODEL, CLUSTER, HOST = "llama-tiny", "local-emulated", "host-cpu"

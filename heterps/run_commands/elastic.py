@@ -12,8 +12,8 @@ from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
-from heterps_runtime.run.parent import PlanUpdate, RunHooks
-from heterps_runtime.run.result import RunResult
+from heterps_runtime.results.result import RunResult
+from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.state.checkpoint_files import CheckpointDocument, complete_checkpoints
 
 if TYPE_CHECKING:

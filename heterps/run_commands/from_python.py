@@ -31,8 +31,8 @@ from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_run_settings
 from heterps_envs.problem import Problem
+from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.launcher import LAUNCHER_VARIABLE
-from heterps_runtime.run.result import RunResult
 from heterps_runtime.training.program import TrainingProgram
 
 

@@ -14,12 +14,12 @@ from heterps.reports.run_tensorboard import RunBoard
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
-from heterps_runtime.run.parent import Controller, PlanUpdate, RunHooks
-from heterps_runtime.run.result import Evaluation, StepProgress
+from heterps_runtime.results.result import Evaluation, StepProgress
+from heterps_runtime.run.hooks import Controller, PlanUpdate, RunHooks
 
 if TYPE_CHECKING:
     from heterps.online.controller import OnlineController
-    from heterps_runtime.run.measurements import Measurements
+    from heterps_runtime.results.measurements import Measurements
 
 
 def make_controller(problem: Problem, plan: Plan, settings: RunSettings) -> OnlineController:

@@ -17,7 +17,7 @@ from heterps.run_commands.conduct import conduct, write_trace
 from heterps.run_commands.failures import to_go_on_from
 from heterps.run_commands.run_request import RunRequest
 from heterps_runtime.process.rank_log import rank_log_path
-from heterps_runtime.run.result import RunResult
+from heterps_runtime.results.result import RunResult
 
 if TYPE_CHECKING:
     from heterps.online.controller import OnlineController

@@ -44,25 +44,26 @@ def test_the_module_shows_its_names_before_they_are_used() -> None:
 def test_a_module_and_a_batch_make_a_problem(dtype: str | None) -> None:
     module = Blocks()
     before = [parameter.clone() for parameter in module.parameters()]
-    problem = load_problem(module, "a100-v100", example_inputs=torch.zeros(2, 32), dtype=dtype)
+    problem = load_problem(module, "a100-v100", example=torch.zeros(2, 32), dtype=dtype)
     assert problem.profile.name == "Blocks"
     assert problem.job.dtype == problem.profile.dtype == (dtype or "float32")
     sizes = [layer.num_parameters for layer in problem.profile.layers]
     assert sizes == [32 * 33] * 4 + [330]
     assert all(map(torch.equal, before, module.parameters()))
-    factory = load_problem(
-        Blocks, "a100-v100", example_inputs={"x": torch.zeros(1, 32)}, dtype=dtype
-    )
+    factory = load_problem(Blocks, "a100-v100", example={"x": torch.zeros(1, 32)}, dtype=dtype)
     assert factory.profile.layers == problem.profile.layers
+    example = heterps.Example(torch.zeros(1, 32), torch.zeros(1, dtype=torch.long))
+    told = load_problem(Blocks, "a100-v100", example=example, dtype=dtype)
+    assert told.profile.layers == problem.profile.layers
 
 
 def test_a_module_says_what_it_lacks() -> None:
-    with pytest.raises(HeterpsError, match="a module needs example_inputs"):
+    with pytest.raises(HeterpsError, match="a module needs an example"):
         load_problem(Blocks(), "a100-v100")
     with pytest.raises(HeterpsError, match=r"^Blocks#.*its forward pass fails"):
-        load_problem(Blocks(), "a100-v100", example_inputs=torch.zeros(2, 3))
-    with pytest.raises(HeterpsError, match="gpt2: example_inputs are for a module"):
-        load_problem("gpt2", "a100-v100", example_inputs=torch.zeros(2, 3))
+        load_problem(Blocks(), "a100-v100", example=torch.zeros(2, 3))
+    with pytest.raises(HeterpsError, match="gpt2: an example is for a module"):
+        load_problem("gpt2", "a100-v100", example=torch.zeros(2, 3))
 
 
 def test_what_an_environment_found_is_a_plan() -> None:

@@ -16,7 +16,7 @@ import torch
 import torch._dynamo  # once for all ranks that are forked from here: optimizers load it
 from torch import Tensor, nn
 
-from heterps import PipelineTrainer
+from heterps import PipelineTrainer, TrainingProgram
 from heterps_configs.errors import HeterpsError
 from tests.runtime.imitations import Imitation
 
@@ -130,8 +130,10 @@ def train(plan: str, fault: str) -> float:
     trainer = PipelineTrainer(
         FAULTS[fault],
         plan,
-        loss=nn.functional.cross_entropy,
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        TrainingProgram(
+            loss=nn.functional.cross_entropy,
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        ),
     )
     generator = torch.Generator().manual_seed(1)
     # Four classes: an output of three numbers does not fit them.

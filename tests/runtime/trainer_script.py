@@ -56,16 +56,20 @@ def batches() -> Iterator[tuple[Tensor, Tensor]]:
         yield torch.randn(BATCH, 8, generator=generator), target
 
 
-def train(plan: str, folder: str, resume: str | None = None) -> list[float]:
-    """What a user writes."""
-    trainer = PipelineTrainer(
-        model,
-        plan,
+def program(data: Samples | None = None) -> TrainingProgram:
+    """Loss and optimizer; data where the trainer reads it."""
+    return TrainingProgram(
         loss=nn.functional.cross_entropy,
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5, momentum=0.5),
         max_gradient_norm=0.5,
-        resume=resume,
+        data=data,
+        shuffle=False,
     )
+
+
+def train(plan: str, folder: str, resume: str | None = None) -> list[float]:
+    """What a user writes."""
+    trainer = PipelineTrainer(model, plan, program(), resume=resume)
     losses = [trainer.step(inputs, target) for inputs, target in batches()]
     trainer.save(folder)
     return losses
@@ -92,14 +96,7 @@ class Samples:
 
 def fit(plan: str) -> tuple[list[float], str, list[str], int]:
     """Losses, the error of the first attempt, and what was measured."""
-    program = TrainingProgram(data=Samples(), shuffle=False, max_gradient_norm=0.5)
-    trainer = PipelineTrainer(
-        model,
-        plan,
-        program=program,
-        loss=nn.functional.cross_entropy,
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5, momentum=0.5),
-    )
+    trainer = PipelineTrainer(model, plan, program(Samples()))
     message = ""
     try:
         trainer.fit(num_steps=STEPS)

@@ -14,7 +14,7 @@ from heterps_runtime.elastic.open_recovery import OpenRecovery
 from heterps_runtime.elastic.parent import ElasticState
 from heterps_runtime.elastic.store import CONNECT_S, Notice, publish
 from heterps_runtime.fleet.processes import Processes
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.hooks import PlanUpdate
 
 # How long a rank may say that others are lost, while all of them are alive.
 SETTLE_S = 0.5

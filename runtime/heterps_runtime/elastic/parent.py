@@ -9,9 +9,10 @@ from typing import Any
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.run.parent import PlanUpdate, RunHooks, RunState
-from heterps_runtime.run.result import Recovery, RunResult, StepProgress
-from heterps_runtime.run.step_figures import StepFigures
+from heterps_runtime.results.result import Recovery, RunResult, StepProgress
+from heterps_runtime.results.step_figures import StepFigures
+from heterps_runtime.run.hooks import PlanUpdate, RunHooks
+from heterps_runtime.run.parent import RunState
 from heterps_runtime.specification.build import check_runnable, replanned
 from heterps_runtime.specification.run import RunSpecification, next_plan_path
 

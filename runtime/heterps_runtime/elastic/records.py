@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from heterps_configs.documents.plan import Plan
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.hooks import PlanUpdate
 
 
 class MembershipChange(NamedTuple):

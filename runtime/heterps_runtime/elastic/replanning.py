@@ -14,7 +14,7 @@ from heterps_runtime.elastic.injection import Injection
 from heterps_runtime.elastic.parent import ElasticState
 from heterps_runtime.elastic.records import MembershipChange, Replanner
 from heterps_runtime.fleet.processes import Processes
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.hooks import PlanUpdate
 
 
 class Replanning:

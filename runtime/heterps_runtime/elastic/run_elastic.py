@@ -22,14 +22,14 @@ from heterps_runtime.fleet.processes import Processes
 from heterps_runtime.huggingface.library import modules_of
 from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.template import Template
+from heterps_runtime.results.result import RunResult
+from heterps_runtime.run.hooks import RunHooks
 from heterps_runtime.run.launcher import (
     LOG_FILE,
     WORKER_MODULE,
     run_reference,
     worker_environment,
 )
-from heterps_runtime.run.parent import RunHooks
-from heterps_runtime.run.result import RunResult
 from heterps_runtime.run.run_plan import working_directory
 from heterps_runtime.run.starting_point import begin
 from heterps_runtime.specification.build import check_importable, check_runnable

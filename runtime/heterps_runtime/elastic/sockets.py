@@ -39,9 +39,8 @@ class Connections:
         """
         for name, descriptor in open_sockets().items():
             if name not in self._earlier:
-                with contextlib.suppress(
-                    OSError
-                ):  # its owner has closed it, or it is not connected
+                # Its owner may have closed it, or it is not connected.
+                with contextlib.suppress(OSError):
                     _shut_down(descriptor)
 
 

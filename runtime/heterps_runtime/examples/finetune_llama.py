@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from heterps_runtime.own_loop.trainer import PipelineTrainer
+from heterps_runtime.training.program import TrainingProgram
 
 VOCABULARY, TOKENS = 256, 16
 
@@ -48,14 +49,12 @@ def batches(steps: int, batch_size: int) -> Iterator[tuple[dict[str, Tensor], Te
 
 def main(plan: str, steps: int = 20, weights: str | None = None) -> list[float]:
     """Trains; returns the losses."""
-    trainer = PipelineTrainer(
-        llama,
-        plan,
+    program = TrainingProgram(
         loss=token_loss,
         optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=3e-3),
         max_gradient_norm=1.0,
-        weights=weights,
     )
+    trainer = PipelineTrainer(llama, plan, program, weights=weights)
     return [trainer.step(*batch) for batch in batches(steps, trainer.batch_size)]
 
 

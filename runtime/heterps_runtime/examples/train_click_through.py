@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES, click_through_tiny
 from heterps_runtime.own_loop.trainer import PipelineTrainer
+from heterps_runtime.training.program import TrainingProgram
 
 ROWS = 1_000
 
@@ -35,12 +36,10 @@ def batches(steps: int, batch_size: int) -> Iterator[tuple[tuple[Tensor, Tensor]
 
 def main(plan: str, steps: int = 20) -> list[float]:
     """Trains; returns the losses."""
-    trainer = PipelineTrainer(
-        click_through_tiny,
-        plan,
-        loss=click_loss,
-        optimizer=lambda parameters: torch.optim.Adam(parameters, lr=2e-3),
+    program = TrainingProgram(
+        loss=click_loss, optimizer=lambda parameters: torch.optim.Adam(parameters, lr=2e-3)
     )
+    trainer = PipelineTrainer(click_through_tiny, plan, program)
     return [trainer.step(*batch) for batch in batches(steps, trainer.batch_size)]
 
 

@@ -15,9 +15,9 @@ from heterps_configs.documents.estimate import TimelineEvent
 from heterps_runtime.execution.emulation import Clock
 from heterps_runtime.execution.evaluation import EvaluatingExecutor
 from heterps_runtime.own_loop.build import Built
-from heterps_runtime.run.measurements import StageTimes
-from heterps_runtime.run.result import Evaluation
-from heterps_runtime.run.step_figures import measured_timeline
+from heterps_runtime.results.measurements import StageTimes
+from heterps_runtime.results.result import Evaluation
+from heterps_runtime.results.step_figures import measured_timeline
 from heterps_runtime.run.trainer import Trainer
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.state.checkpointer import Checkpointer

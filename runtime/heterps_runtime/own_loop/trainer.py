@@ -1,7 +1,10 @@
 """Trains a user's own model under a plan, inside the user's own loop.
 
-    trainer = PipelineTrainer(make_model, plan="plan.yaml", loss=loss_function,
-                              optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=3e-4))
+    program = TrainingProgram(
+        loss=loss_function,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=3e-4),
+    )
+    trainer = PipelineTrainer(make_model, "plan.yaml", program)
     for inputs, target in loader:
         loss = trainer.step(inputs, target)
     trainer.save("checkpoints")
@@ -40,7 +43,7 @@ from heterps_runtime.own_loop.ranks import Ranks
 from heterps_runtime.training.batches import Batch
 from heterps_runtime.training.own_state import OwnState
 from heterps_runtime.training.prepared import first_batch
-from heterps_runtime.training.program import OptimizerFactory, TrainingProgram
+from heterps_runtime.training.program import TrainingProgram
 
 
 class PipelineTrainer:
@@ -60,13 +63,10 @@ class PipelineTrainer:
         model: Returns a new module, built without memory on every rank; or a module.
         plan: A plan or its file. Its job says the sizes of batch and micro-batch, and the dtype of
             the parameters.
-        loss: Mean loss of some samples from the model's output (the first tensor, or `logits`)
-            and their target.
-        optimizer: Makes an optimizer over some parameters; not called where all are frozen.
-        program: What else there is to the training: groups of parameters, a schedule, a moving
-            average, data for `fit` and `evaluate`; also loss and optimizer, where it has them.
+        program: Loss and optimizer, and what else there is to the training: clipping, groups of
+            parameters, a schedule, a moving average, data for `fit` and `evaluate`. It needs a
+            loss; its `model` is not looked at.
         seed: Of initial parameters and dropout.
-        max_gradient_norm: Gradients are clipped to it, over the whole model. None for no limit.
         weights: Folder of safetensors files that the parameters are read from; or a `state_dict`,
             the same on every rank.
         resume: Checkpoint, or folder of them, that the training goes on from.
@@ -78,37 +78,25 @@ class PipelineTrainer:
         measured: Of the last `fit`: step times, stages, memory, timeline; None before.
 
     Raises:
-        HeterpsError: No such plan or device, or another number of processes than the plan's
-            devices.
+        HeterpsError: No such plan or device, no loss, or another number of processes than the
+            plan's devices.
     """
 
     def __init__(
         self,
         model: nn.Module | Callable[[], nn.Module],
         plan: str | os.PathLike[str] | Plan,
+        program: TrainingProgram,
         *,
-        loss: Callable[[Tensor, Tensor], Tensor] | None = None,
-        optimizer: OptimizerFactory | None = None,
-        program: TrainingProgram | None = None,
         seed: int = 0,
-        max_gradient_norm: float | None = None,
         weights: str | os.PathLike[str] | Mapping[str, Tensor] | None = None,
         resume: str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
     ) -> None:
         self._plan = plan if isinstance(plan, Plan) else Plan.from_file(plan)
-        program = program or TrainingProgram()
-        self._program = dataclasses.replace(
-            program,
-            loss=loss or program.loss,
-            optimizer=optimizer or program.optimizer,
-            max_gradient_norm=(
-                program.max_gradient_norm if max_gradient_norm is None else max_gradient_norm
-            ),
-        )
-        self._own_state = OwnState(self._program.state)
-        if self._program.loss is None:
-            raise HeterpsError("loss: is missing; give it here or in the program")
+        if program.loss is None:
+            raise HeterpsError("program: has no loss")
+        self._program, self._own_state = program, OwnState(program.state)
         check_world(self._plan, int(os.environ.get("WORLD_SIZE", "1")))
         beginning = Beginning.of(model, seed, weights, resume)
         self._ranks = Ranks(self._plan, device)

@@ -21,8 +21,8 @@ from heterps_configs.documents.plan import Pipeline, Plan, Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.run.phases import WARM_UP_STEPS
-from heterps_runtime.run.result import RunResult
+from heterps_runtime.results.phases import WARM_UP_STEPS
+from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.tracing.trace import trace_source
 

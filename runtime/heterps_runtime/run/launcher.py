@@ -27,7 +27,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_runtime.network.secret import VARIABLE as SECRET_VARIABLE
 from heterps_runtime.process.rank_log import rank_log_path
 from heterps_runtime.process.template import ForkedProcess, Template
-from heterps_runtime.run.result import RESULT_FILE
+from heterps_runtime.results.result import RESULT_FILE
 from heterps_runtime.run.world import World
 from heterps_runtime.specification.hosts import gloo_environment
 

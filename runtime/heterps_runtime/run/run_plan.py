@@ -16,6 +16,8 @@ from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.huggingface.library import modules_of
 from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.template import Template
+from heterps_runtime.results.result import RunResult
+from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import (
     LOG_FILE,
@@ -25,8 +27,7 @@ from heterps_runtime.run.launcher import (
     run_reference,
     worker_environment,
 )
-from heterps_runtime.run.parent import PlanUpdate, RunHooks, RunState
-from heterps_runtime.run.result import RunResult
+from heterps_runtime.run.parent import RunState
 from heterps_runtime.run.several_hosts import announce
 from heterps_runtime.run.starting_point import begin
 from heterps_runtime.run.world import World

@@ -20,9 +20,9 @@ from heterps_runtime.execution.evaluation import EvaluatingExecutor, Evaluator
 from heterps_runtime.execution.executor import BeforeUpdate, Executor
 from heterps_runtime.execution.measured_step import PlanMemory
 from heterps_runtime.models.recordings import share_recordings
+from heterps_runtime.results.observed_steps import ObservedSteps
+from heterps_runtime.results.phases import WARM_UP_STEPS
 from heterps_runtime.run.next_plan import NextPlan
-from heterps_runtime.run.observed_steps import ObservedSteps
-from heterps_runtime.run.phases import WARM_UP_STEPS
 from heterps_runtime.specification.devices import remarks_of_missing
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages import batch_norm

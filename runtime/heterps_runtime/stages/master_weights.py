@@ -165,7 +165,7 @@ class _States(MutableMapping[nn.Parameter, State]):
             self._inner.state[master] = own
 
     def __delitem__(self, parameter: nn.Parameter) -> None:
-        raise NotImplementedError("the state of a parameter stays as long as the optimizer")
+        raise TypeError("the state of a parameter stays as long as the optimizer")
 
     def __iter__(self) -> Iterator[nn.Parameter]:
         is_scaled = self.loss_scale is not None and self.loss_scale.is_used

@@ -171,6 +171,7 @@ def _vocabulary(module: nn.Module) -> dict[str, Piece]:
 
 
 def _asked(module: nn.Module, name: str) -> Any:
+    """What a model of transformers answers; None where its class has no such table or head."""
     try:
         return getattr(module, name)()
     except (AttributeError, NotImplementedError):

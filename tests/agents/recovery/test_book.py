@@ -160,7 +160,7 @@ def test_more_effort_replaces_a_plan_that_was_made_anew_only_by_a_faster_one(
     assert [each.alive for each in pages(request)][:1] == list(request.changes)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="kills a process by its id")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs the signals of POSIX")
 def test_the_process_ends_with_the_one_that_started_it() -> None:
     """However that ends: here it is killed."""
     script = (

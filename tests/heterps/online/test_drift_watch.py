@@ -10,11 +10,11 @@ from heterps.online.drift_watch import DriftWatch, ratios_of
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.online.drift_monitor import Subject
-from heterps_runtime.run.link_times import Route, RouteSeconds
-from heterps_runtime.run.parent import RunHooks
-from heterps_runtime.run.result import StepProgress
+from heterps_runtime.results.link_times import Route, RouteSeconds
+from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.step_figures import StagePasses, StepFigures
+from heterps_runtime.run.hooks import RunHooks
 from heterps_runtime.run.run_plan import run_plan
-from heterps_runtime.run.step_figures import StagePasses, StepFigures
 from tests.runtime.small_runs import chain_of, problem_of
 
 STAGES = (

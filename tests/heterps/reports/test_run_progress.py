@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from heterps.reports.run_progress import RunProgress, shown_progress, step_text
-from heterps_runtime.run.result import StepProgress
-from heterps_runtime.run.step_figures import StepFigures
+from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.step_figures import StepFigures
 
 
 def _step(step: int, num_steps: int, has_memory: bool = True) -> StepProgress:

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from heterps.reports.run_report import device_table, step_time_lines
-from heterps_runtime.run.phases import phases_of
-from heterps_runtime.run.result import DeviceReport, RunResult
+from heterps_runtime.results.phases import phases_of
+from heterps_runtime.results.result import DeviceReport, RunResult
 
 
 def result_of(times_s: list[float], generations: list[int], first_step: int = 0) -> RunResult:

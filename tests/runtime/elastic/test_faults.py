@@ -20,7 +20,7 @@ from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, ElasticSettings
 from heterps_configs.errors import NotEnoughDevicesError
 from heterps_runtime.elastic.records import MembershipChange
-from heterps_runtime.run.result import RunResult
+from heterps_runtime.results.result import RunResult
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,

@@ -8,7 +8,7 @@ from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Schedule
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError
-from heterps_runtime.run.parent import RunHooks
+from heterps_runtime.run.hooks import RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from tests.runtime.small_runs import plan_of, problem_of
 

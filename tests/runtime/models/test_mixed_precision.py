@@ -22,7 +22,7 @@ from heterps_runtime.models.data import make_batch
 from heterps_runtime.models.losses import loss_sum
 from heterps_runtime.models.mixed_precision import SharedCopies, use_tensor_cores
 from heterps_runtime.models.recording import select_output
-from heterps_runtime.run.parent import PlanUpdate
+from heterps_runtime.run.hooks import PlanUpdate
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import reference_training
 from heterps_runtime.specification.build import build_specification

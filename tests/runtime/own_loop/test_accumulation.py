@@ -20,6 +20,7 @@ from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.execution.local_turns import start_step, take_turns
 from heterps_runtime.own_loop.accumulation import AccumulatingExecutor
 from heterps_runtime.own_loop.trainer import PipelineTrainer
+from heterps_runtime.training.program import TrainingProgram
 from tests.runtime.small_runs import plan_of, problem_of
 from tests.runtime.trainer_plans import plan_of_cuts
 from tests.runtime.trainer_script import model
@@ -43,13 +44,12 @@ def _plan(parts: int, dtype: Dtype) -> Plan:
 
 
 def _trainer(plan: Plan) -> PipelineTrainer:
-    return PipelineTrainer(
-        model,
-        plan,
+    program = TrainingProgram(
         loss=nn.functional.cross_entropy,
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5),
         max_gradient_norm=0.3,
     )
+    return PipelineTrainer(model, plan, program)
 
 
 def _weights(trainer: PipelineTrainer) -> dict[str, Tensor]:
@@ -87,10 +87,12 @@ def test_update_or_save_out_of_turn_is_one_clear_error(tmp_path: Path) -> None:
 
 def test_a_norm_that_is_not_above_zero_is_refused() -> None:
     with pytest.raises(HeterpsError, match="max_gradient_norm: 0; must be above 0"):
-        PipelineTrainer(
-            model, _plan(1, "float32"), loss=nn.functional.cross_entropy,
-            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.5), max_gradient_norm=0,
-        )  # fmt: skip
+        TrainingProgram(loss=nn.functional.cross_entropy, max_gradient_norm=0)
+
+
+def test_a_program_without_a_loss_is_refused() -> None:
+    with pytest.raises(HeterpsError, match="program: has no loss"):
+        PipelineTrainer(model, _plan(1, "float32"), TrainingProgram())
 
 
 @pytest.mark.parametrize("sharded", [(), (LayerRange(first_layer=0, last_layer=7),)])

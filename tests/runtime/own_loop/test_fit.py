@@ -42,7 +42,7 @@ def _group_of_its_own() -> Iterator[None]:
 def _trainer(resume: Path | None = None, *, is_evaluated: bool = False) -> PipelineTrainer:
     program = replace(make_evaluated() if is_evaluated else make(), data=None)
     plan = chain_of(problem_of("sequential"), devices=("d0",)).changed(model_fingerprint="")
-    return PipelineTrainer(sequential, plan, program=program, resume=resume)
+    return PipelineTrainer(sequential, plan, program, resume=resume)
 
 
 def test_a_fit_that_goes_on_from_a_checkpoint_is_a_plain_loop(tmp_path: Path) -> None:
@@ -72,12 +72,12 @@ def test_a_state_dict_is_what_training_starts_from() -> None:
     module = sequential()
     plan = chain_of(problem_of("sequential"), devices=("d0",)).changed(model_fingerprint="")
     program = replace(make(), data=None)
-    trainer = PipelineTrainer(sequential, plan, program=program, weights=module.state_dict())
+    trainer = PipelineTrainer(sequential, plan, program, weights=module.state_dict())
     with torch.no_grad():
         expected = mean_loss(module(inputs), target).item()
     assert trainer.step(inputs, target) == pytest.approx(expected, abs=1e-6)
     wrong = {**module.state_dict(), "0.weight": torch.zeros(3, 3)}
-    other = PipelineTrainer(sequential, plan, program=program, weights=wrong)
+    other = PipelineTrainer(sequential, plan, program, weights=wrong)
     with pytest.raises(HeterpsError, match=r"state_dict: 0\.weight has shape \(3, 3\)"):
         other.step(inputs, target)
 
@@ -133,7 +133,7 @@ def test_inputs_have_any_format_and_masks_may_be_missing(has_mask: bool) -> None
     program = replace(
         make(), data=samples, parameter_groups=None, schedule=None, max_gradient_norm=None
     )
-    found = PipelineTrainer(model, plan, program=program).fit(num_steps=3)
+    found = PipelineTrainer(model, plan, program).fit(num_steps=3)
     optimizer, expected = torch.optim.AdamW(plain.parameters(), lr=RATE), []
     batch = collate_samples([{k: v for k, v in s.items() if v is not None} for s in samples])
     assert all(batch[name].dtype == FORMATS[name] for name in batch if name != "labels")

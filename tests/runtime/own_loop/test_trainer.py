@@ -13,6 +13,7 @@ from heterps_configs.errors import HeterpsError
 from heterps_runtime.own_loop.trainer import PipelineTrainer
 from heterps_runtime.run.launcher import run_ranks
 from heterps_runtime.state.checkpoint import load_state_dict
+from heterps_runtime.training.program import TrainingProgram
 from tests.runtime.trainer_plans import plan_of_cuts, replicas_of_groups
 
 
@@ -69,6 +70,5 @@ def test_another_number_of_processes_is_refused_before_anything_starts() -> None
         PipelineTrainer(
             lambda: pytest.fail("built"),
             plan_of_cuts(2),
-            loss=lambda a, b: a,
-            optimizer=lambda p: None,  # type: ignore[arg-type,return-value]
+            TrainingProgram(loss=lambda a, b: a),
         )

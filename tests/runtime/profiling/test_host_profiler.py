@@ -8,7 +8,7 @@ from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_runtime.profiling import host_profiler
 from heterps_runtime.profiling.host_profiler import _plan, _problem, host_times
-from heterps_runtime.run.result import RunResult
+from heterps_runtime.results.result import RunResult
 from tests.runtime.small_runs import profile_of
 
 MICROSECOND_S = 1e-6

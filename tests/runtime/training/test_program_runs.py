@@ -12,7 +12,7 @@ from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.trust import UntrustedCodeError
-from heterps_runtime.run.parent import PlanUpdate, RunHooks
+from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.state.checkpoint import load_state_dict
 from heterps_runtime.training.own_state import OwnState

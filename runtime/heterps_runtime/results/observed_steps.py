@@ -9,8 +9,8 @@ from typing import Any
 
 from heterps_configs.documents.yaml_files import write_text
 from heterps_runtime.execution.action_records import ActionRecord
-from heterps_runtime.run.link_times import LinkTimes, LinkWindow, Taken
-from heterps_runtime.run.measurements import (
+from heterps_runtime.results.link_times import LinkTimes, LinkWindow, Taken
+from heterps_runtime.results.measurements import (
     ActionTimes,
     Measurements,
     PassSeconds,
@@ -18,8 +18,8 @@ from heterps_runtime.run.measurements import (
     measurements_path,
     pass_seconds,
 )
-from heterps_runtime.run.phases import WARM_UP_STEPS
-from heterps_runtime.run.step_figures import busy_s, row_of_passes
+from heterps_runtime.results.phases import WARM_UP_STEPS
+from heterps_runtime.results.step_figures import busy_s, row_of_passes
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.transport.communication import Communicator
 from heterps_runtime.transport.group_sums import GroupSums

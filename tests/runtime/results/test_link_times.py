@@ -15,7 +15,7 @@ from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.action_times import action_times
 from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_runtime.execution.action_records import ActionRecord
-from heterps_runtime.run.link_times import (
+from heterps_runtime.results.link_times import (
     LinkTimes,
     LinkWindow,
     Route,

@@ -13,9 +13,9 @@ from heterps_configs.documents.base import Document
 from heterps_configs.documents.estimate import Estimate, MemoryCurve, TimelineEvent
 from heterps_configs.documents.plan import Plan
 from heterps_runtime.process.memory_report import MemoryReport
-from heterps_runtime.run.measurements import StageTimes
-from heterps_runtime.run.phases import Phase, warm_steps
-from heterps_runtime.run.step_figures import StepFigures
+from heterps_runtime.results.measurements import StageTimes
+from heterps_runtime.results.phases import Phase, warm_steps
+from heterps_runtime.results.step_figures import StepFigures
 
 # Of a run directory: the whole result, for reports.
 RESULT_FILE = "run-result.json"
@@ -128,8 +128,8 @@ class DeviceReport(Document):
         predicted_memory_bytes: The estimate's peak, under the last plan; None for an idle device.
         memory_limit_bytes: What plans may use of it; None for an idle device.
         stage_names: Of the last plan.
-        bubble_share: Of a step (`heterps_runtime.run.step_figures.bubble_share`): median under the
-            last plan, before any slowdown; None for an idle device, and under torch's engine.
+        bubble_share: Of a step (`heterps_runtime.results.step_figures.bubble_share`): median under
+            the last plan, before any slowdown; None for an idle device, and under torch's engine.
         predicted_bubble_share: The same in the simulator.
         busy_s: The rest of such a step, in seconds.
     """

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_configs.documents.plan import Plan
 from heterps_runtime.execution.action_records import ActionRecord
-from heterps_runtime.run.link_times import RouteSeconds
-from heterps_runtime.run.measurements import PassSeconds, pass_seconds
+from heterps_runtime.results.link_times import RouteSeconds
+from heterps_runtime.results.measurements import PassSeconds, pass_seconds
 
 # What counts as computing; the simulator counts the same.
 COMPUTE = frozenset(("forward", "backward", "backward-input", "backward-weight", "step"))

@@ -8,7 +8,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulate
 from heterps_runtime.execution.action_records import ActionRecord
-from heterps_runtime.run.step_figures import (
+from heterps_runtime.results.step_figures import (
     bubble_share,
     busy_s,
     step_figures,

@@ -25,7 +25,7 @@ from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_envs.schedule.actions import Action
 from heterps_runtime.execution.action_records import ActionRecord
-from heterps_runtime.run.measurements import LinkMeasurement
+from heterps_runtime.results.measurements import LinkMeasurement
 
 if TYPE_CHECKING:
     # Workers import no problem.

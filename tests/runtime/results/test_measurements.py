@@ -10,7 +10,7 @@ from heterps_configs.documents.plan import Stage
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution.action_records import ActionRecord
-from heterps_runtime.run.measurements import (
+from heterps_runtime.results.measurements import (
     ActionTimes,
     Measurements,
     StageTimes,
@@ -118,7 +118,7 @@ def test_devices_of_a_group_are_told_apart_by_what_they_took_themselves() -> Non
 def test_medians_of_a_long_run_are_those_of_steps_spread_over_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("heterps_runtime.run.measurements.MOST_STEPS", 64)
+    monkeypatch.setattr("heterps_runtime.results.measurements.MOST_STEPS", 64)
     problem = problem_of("sequential")
     plan = chain_of(problem, 3)
     specification = build_specification(

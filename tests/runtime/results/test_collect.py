@@ -1,0 +1,50 @@
+"""Which steps of a plan tell how long a step takes under it."""
+
+from __future__ import annotations
+
+from heterps_configs.documents.run_events import RunEvent
+from heterps_configs.documents.run_settings import RunSettings
+from heterps_envs.schedule.build import build_schedule
+from heterps_runtime.results.collect import RunRecord
+from heterps_runtime.results.result import DoneSteps
+from heterps_runtime.specification.build import build_specification
+from tests.runtime.elastic.small_runs import chain, elastic_problem
+
+
+def _record(first_step: int, slow_from: int | None) -> RunRecord:
+    """A run of six steps: four of one plan, two of another."""
+    problem = elastic_problem()
+    plan = chain(problem, ("d0", "d1", "d2"))
+    specification = build_specification(
+        problem,
+        plan,
+        build_schedule(problem, plan),
+        RunSettings(steps=first_step + 6),
+        devices=plan.devices,
+    )
+    slow = () if slow_from is None else (RunEvent(step=slow_from, slow="d0", factor=2.0),)
+    done = DoneSteps()
+    done.generations.extend([0, 0, 0, 0, 1, 1])
+    done.step_times_s.extend([9.0, 8.0, 1.0, 3.0, 5.0, 7.0])
+    return RunRecord(
+        problem=problem,
+        specification=specification.changed(first_step=first_step, slowdowns=slow),
+        generations=(),
+        done=done,
+        switches=(),
+        evaluations=(),
+        checkpoint=None,
+    )
+
+
+def test_steps_after_the_first_slowdown_count_only_where_a_plan_has_no_others() -> None:
+    record = _record(first_step=10, slow_from=13)
+    assert record.steady_steps(0) == range(3)
+    assert record.steady_steps(1) == range(4, 6)
+    assert _record(first_step=10, slow_from=None).steady_steps(0) == range(4)
+
+
+def test_the_median_leaves_out_warm_up_steps_where_there_are_others() -> None:
+    record = _record(first_step=0, slow_from=None)
+    assert record.median_step_time_s(0) == 2.0
+    assert record.median_step_time_s(1) == 6.0
