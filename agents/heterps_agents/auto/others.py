@@ -18,7 +18,7 @@ from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.in_flight_choice import choose_in_flight
 from heterps_agents.finishing.interleaving import interleave
 from heterps_agents.finishing.reduce_choice import choose_reduce
-from heterps_agents.interface.patient import MANY_DEVICES
+from heterps_agents.interface.patient import has_many_devices
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.views import fastest
@@ -158,7 +158,7 @@ def finders(problem: Problem) -> tuple[str, ...]:
     number = len(problem.cluster.devices)
     if number <= FINDERS_DEVICES:
         return FINDERS
-    return (FINDER_OF_MANY,) if number >= MANY_DEVICES and problem.strategy.is_plain else ()
+    return (FINDER_OF_MANY,) if has_many_devices(problem) else ()
 
 
 def finished(problem: Problem, plan: Plan, budget: Budget) -> Plan:

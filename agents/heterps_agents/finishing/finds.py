@@ -17,9 +17,11 @@ from heterps_agents.finishing.stage_walk import (
     can_walk,
     code_of,
     walked_over_stages,
+    walked_to_the_end,
     walks_by_clock,
 )
 from heterps_agents.interface.finds import Find
+from heterps_agents.interface.patient import has_many_devices
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.views import fastest
@@ -54,7 +56,8 @@ def best_of_finds(
         budget: That the search had. Its seconds end this; simulations are none of its evaluations.
             With a limit in time, moves begin at the best find alone.
         most_stages: Stages that may be simulated.
-        walks: Whether a walk follows, where no time is limited.
+        walks: Whether walks follow: one, or where time is limited, on many devices, as many as
+            there is time for.
     """
     if budget.time_share >= 1.0:
         return plan
@@ -76,7 +79,9 @@ def best_of_finds(
             if best.found is not None and math.isfinite(best.cost):
                 found.append(best.plan)
     best_plan = fastest(problem, found)
-    if walks and can_walk(problem) and not is_hurried:
+    if walks and is_hurried and can_walk(problem) and has_many_devices(problem):
+        best_plan = walked_to_the_end(problem, best_plan, own)
+    elif walks and can_walk(problem) and not is_hurried:
         most = WALKED_PART * most_stages
         walked = walked_over_stages(problem, best_plan, own, plan.seed, most)
         best_plan = fastest(problem, [best_plan, *([] if walked is None else [walked])])

@@ -14,6 +14,7 @@ from heterps_agents.finishing.simulated_costs import SimulatedCosts
 from heterps_agents.finishing.simulated_walk import walk
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
+from heterps_agents.interface.views import fastest
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.placement import encode, placement_of
@@ -23,6 +24,8 @@ from heterps_envs.problem import Problem
 CLOCK_PART = 1 / 3
 # The same where nothing but simulating the best of them follows.
 ALONE_PART = 2 / 3
+# The same of each walk of many, which follow one another to the end.
+END_PART = 1 / 2
 # For so many stages that may be simulated one more of these walks begins. Each round of walks may
 # try so many changes for each of the stages, and so many at most, as where time is limited.
 STAGES_OF_WALK, CHANGES, MOST_CHANGES, MOST_HURRIED_CHANGES = 1000, 12, 12_000, 20_000
@@ -75,6 +78,27 @@ def walked_by_clock(problem: Problem, plan: Plan, budget: Budget, seed: int) -> 
         budget.charge(own)
         found.append(_best_plan(costs))
     return [each for each in found if each is not None]
+
+
+def walked_to_the_end(problem: Problem, plan: Plan, budget: Budget) -> Plan:
+    """The plan, or a better one, by walks by the clock until the time of a budget is over.
+
+    Each begins at the best plan so far, with the next seed, and takes half of what is left.
+
+    Args:
+        problem: What was asked.
+        plan: One that fits; one that is no placement stays as it is.
+        budget: With a limit in time.
+    """
+    seed = plan.seed
+    while not budget.is_exhausted:
+        own, seed = budget.share(END_PART), seed + 1
+        found = walked_by_clock(problem, plan, own, seed)
+        if not found:
+            break
+        plan = fastest(problem, [plan, *found])
+        budget.charge(own)
+    return plan
 
 
 def _views_of(

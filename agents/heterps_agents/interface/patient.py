@@ -18,10 +18,14 @@ FIRST_PART, FIRST_PART_OF_MANY = 3 / 4, 1 / 2
 MANY_DEVICES = 128
 
 
+def has_many_devices(problem: Problem) -> bool:
+    """Whether walks win most, on many devices without options: these take a search longer."""
+    return len(problem.cluster.devices) >= MANY_DEVICES and problem.strategy.is_plain
+
+
 def first_part(problem: Problem) -> float:
-    """Of the time that is left after quick plans, for first plans; options take a search longer."""
-    is_large = len(problem.cluster.devices) >= MANY_DEVICES and problem.strategy.is_plain
-    return FIRST_PART_OF_MANY if is_large else FIRST_PART
+    """Of the time that is left after quick plans, for first plans."""
+    return FIRST_PART_OF_MANY if has_many_devices(problem) else FIRST_PART
 
 
 @runtime_checkable
