@@ -95,7 +95,7 @@ def page(title: str, content: Markup) -> str:
 
 def _of_run(folder: Path, model: str | None, cluster: str | None) -> tuple[str, Markup]:
     # torch comes with it, which plans and comparisons do without.
-    from heterps.html_report.run_page import run_sections
+    from heterps.html_report.run_page import RunFacts, run_sections
     from heterps_runtime.results.result import RESULT_FILE, RunResult
 
     path = folder / RESULT_FILE
@@ -108,7 +108,7 @@ def _of_run(folder: Path, model: str | None, cluster: str | None) -> tuple[str, 
     if result.final_plan is None:
         raise HeterpsError(f"{path}: final_plan: is missing")
     problem = problem_of_plan(result.final_plan, folder, model, cluster)
-    facts = plan_facts(problem, result.final_plan)
+    facts = RunFacts.of(problem, result.final_plan, result.final_estimate)
     title = f"Run of {result.final_plan.model} on {result.final_plan.cluster}"
     return title, run_sections(result, facts)
 

@@ -80,7 +80,7 @@ def plan_sections(facts: PlanFacts) -> Markup:
         section("Where each stage is", picture, _stages(facts)),
         section("Why", _reasons(facts), note="The slowest stage sets the pace; every cut was moved "
                 "by one layer both ways, and the step simulated."),
-        timeline_section("One step", facts),
+        _step(facts),
         section("Memory", memory_picture(facts.folded),
                 note="Of the fullest device of each row, over the step."),
         section("What would help most", _improvements(facts.found), note=_found_note(facts.found)),
@@ -88,13 +88,12 @@ def plan_sections(facts: PlanFacts) -> Markup:
     ])  # fmt: skip
 
 
-def timeline_section(title: str, facts: PlanFacts) -> Markup:
-    """The predicted step, action by action."""
+def _step(facts: PlanFacts) -> Markup:
     again = recompute_share(facts.problem, facts.plan)
     picture = timeline_picture(facts.folded.timeline, facts.folded.step_time_s, again)
     bubble = facts.shown.bubble_share
     note = "" if bubble is None else f"Devices wait for {percent_text(bubble)} of the step."
-    return section(title, picture, note=f"Simulated. {note}")
+    return section("One step", picture, note=f"Simulated. {note}")
 
 
 def _groups(facts: PlanFacts) -> list[StageGroup]:

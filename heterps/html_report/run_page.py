@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from heterps.html_report.charts import Line, chart
 from heterps.html_report.cluster_picture import cluster_picture
 from heterps.html_report.markup import Markup, joined, section, table, tag
 from heterps.html_report.memory_picture import memory_picture
-from heterps.html_report.plan_page import PlanFacts, timeline_section
 from heterps.html_report.timeline_picture import timeline_picture
 from heterps.reports.console import percent_text, seconds_text
 from heterps.reports.folding import folded_estimate, folded_names, stage_groups
@@ -19,13 +19,48 @@ from heterps.reports.run_report import (
     step_time_lines,
 )
 from heterps.reports.ways import recompute_share
+from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.plan import Plan
 from heterps_configs.units import bytes_text
+from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
 from heterps_runtime.results.result import DeviceReport, RunResult
 
 MEASURED, PREDICTED = "#332288", "#cc6677"
 
 
-def run_sections(result: RunResult, facts: PlanFacts) -> Markup:
+class RunFacts(NamedTuple):
+    """What is predicted of a run's last plan.
+
+    Attributes:
+        problem: Of that plan.
+        plan: The last plan.
+        shown: What the run predicted of it, with what it had learned by then.
+    """
+
+    problem: Problem
+    plan: Plan
+    shown: Estimate
+
+    @classmethod
+    def of(cls, problem: Problem, plan: Plan, predicted: Estimate | None) -> RunFacts:
+        """Without a prediction in the run's result the problem is simulated as it is.
+
+        Args:
+            problem: Of the plan.
+            plan: A run's last one.
+            predicted: As the run left it.
+        """
+        if predicted is None or not predicted.timeline:
+            predicted = estimate(problem, plan, with_timeline=True, with_memory=True)
+        return cls(problem, plan, predicted)
+
+    def folded(self, shown: Estimate) -> Estimate:
+        """An estimate of the plan with equal devices as one row."""
+        return folded_estimate(self.problem, self.plan, shown)
+
+
+def run_sections(result: RunResult, facts: RunFacts) -> Markup:
     """Everything that a run brought, then its last plan.
 
     Args:
@@ -45,9 +80,8 @@ def run_sections(result: RunResult, facts: PlanFacts) -> Markup:
         section("What happened", _events(result)),
         section("Devices", _devices(result), note="Of a step of the last plan."),
         section("The last plan", picture),
-        section("A step as measured", _measured_timeline(result, facts)),
-        timeline_section("The same step as predicted", facts),
-        section("Memory as predicted", memory_picture(facts.folded, peaks),
+        *_timelines(result, facts),
+        section("Memory as predicted", memory_picture(facts.folded(facts.shown), peaks),
                 note="With the peaks that were measured."),
     ])  # fmt: skip
 
@@ -121,8 +155,20 @@ def _device_row(entries: Sequence[DeviceReport]) -> tuple[str, ...]:
     )
 
 
-def _measured_timeline(result: RunResult, facts: PlanFacts) -> Markup:
+def _timelines(result: RunResult, facts: RunFacts) -> list[Markup]:
+    """The last step as measured, and as predicted, with the same rows."""
+    again = recompute_share(facts.problem, facts.plan)
     end_s = max((event.end_s for event in result.timeline), default=0.0)
-    as_measured = facts.shown.changed(timeline=result.timeline)
-    folded = folded_estimate(facts.problem, facts.plan, as_measured)
-    return timeline_picture(folded.timeline, end_s, recompute_share(facts.problem, facts.plan))
+    predicted = facts.folded(facts.shown)
+    measured = facts.folded(facts.shown.changed(timeline=result.timeline))
+    rows = list(dict.fromkeys(event.device for event in predicted.timeline))
+    bubble = facts.shown.bubble_share
+    note = "" if bubble is None else f" Devices wait for {percent_text(bubble)} of the step."
+    return [
+        section("A step as measured", timeline_picture(measured.timeline, end_s, again, rows)),
+        section(
+            "The same step as predicted",
+            timeline_picture(predicted.timeline, predicted.step_time_s, again, rows),
+            note=f"Simulated with what the run knew of its devices.{note}",
+        ),
+    ]

@@ -16,7 +16,10 @@ _BACKWARD = ("backward", "backward-input")
 
 
 def timeline_picture(
-    timeline: Sequence[TimelineEvent], step_time_s: float, again_share: Mapping[str, float]
+    timeline: Sequence[TimelineEvent],
+    step_time_s: float,
+    again_share: Mapping[str, float],
+    rows_first: Sequence[str] = (),
 ) -> Markup:
     """Who computes what when.
 
@@ -24,8 +27,11 @@ def timeline_picture(
         timeline: Of a step; actions of other devices are other rows.
         step_time_s: The width.
         again_share: For stages that compute layers again, the share of the backward pass.
+        rows_first: Devices whose rows come first, in this order; others as they begin.
     """
-    rows = {name: row for row, name in enumerate(dict.fromkeys(e.device for e in timeline))}
+    names = dict.fromkeys(event.device for event in timeline)
+    ordered = dict.fromkeys([*(name for name in rows_first if name in names), *names])
+    rows = {name: row for row, name in enumerate(ordered)}
     if not rows or step_time_s <= 0:
         return Markup("")
     scale = (WIDTH - LABEL) / step_time_s
