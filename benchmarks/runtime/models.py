@@ -190,5 +190,5 @@ def build_real_buffers(name: str) -> dict[str, Tensor]:
 
     config = _LLAMA if name == "llama" else _GPT2
     kwargs = {key: value for key, value in config.items() if key != "model_type"}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **kwargs))  # type: ignore[no-untyped-call]
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(name, **kwargs))
     return dict(model.named_buffers())

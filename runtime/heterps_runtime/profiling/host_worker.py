@@ -54,12 +54,13 @@ def main(arguments: list[str]) -> int:
     """Measures, and leaves the results in a directory.
 
     Args:
-        arguments: The directory, and how many rounds processes compute side by side.
+        arguments: The directory, how many rounds processes compute side by side, and the seconds
+            of a phase.
 
     Returns:
         The exit code.
     """
-    directory, num_rounds = Path(arguments[0]), int(arguments[1])
+    directory, num_rounds, phase_s = Path(arguments[0]), int(arguments[1]), float(arguments[2])
     rank = int(os.environ.get("RANK", "0"))
     watch_parents()
     torch.set_num_threads(1)
@@ -72,8 +73,8 @@ def main(arguments: list[str]) -> int:
         begin = _told(rank, world * (world - 1) + num_groups(world) + kinds)
         links = _links(communicator, begin)
         collectives = [found._asdict() for found in measured_collectives(communicator, begin)]
-        together = _each_together(communicator, layers, num_rounds, begin)
-        steps = _each_together(communicator, optimizers, num_rounds, begin)
+        together = _each_together(communicator, layers, num_rounds, phase_s, begin)
+        steps = _each_together(communicator, optimizers, num_rounds, phase_s, begin)
         if rank == 0:
             result = {
                 "links": links,
@@ -158,13 +159,14 @@ def _each_together(
     communicator: Communicator,
     kinds: Mapping[str, Callable[[], Call]],
     num_rounds: int,
+    phase_s: float,
     begin: Begin,
 ) -> dict[str, list[list[float]]]:
     """The ratios of each kind, by its name."""
     found = {}
     for name, build in kinds.items():
         begin(f"{name} side by side")
-        found[name] = _together(communicator, build, num_rounds)
+        found[name] = _together(communicator, build, num_rounds, phase_s)
     return found
 
 
@@ -172,7 +174,7 @@ def _together(
     communicator: Communicator,
     build: Callable[[], Call],
     num_rounds: int,
-    phase_s: float = PHASE_S,
+    phase_s: float,
 ) -> list[list[float]]:
     """How much slower processes compute side by side, against alone in the same round.
 

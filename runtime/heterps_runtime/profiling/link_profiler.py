@@ -19,7 +19,7 @@ import numpy as np
 from heterps_configs.documents.cluster import Collective, CollectiveKind, Link
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.numbers import LEAST_BYTES_PER_S, MOST_BYTES_PER_S
-from heterps_runtime.profiling.host_worker import NUM_ROUNDS, RESULT_FILE
+from heterps_runtime.profiling.host_worker import NUM_ROUNDS, PHASE_S, RESULT_FILE
 from heterps_runtime.run.launcher import run_ranks
 
 TIMEOUT_S = 180.0
@@ -164,6 +164,7 @@ def measure_host(
     num_processes: int,
     directory: Path | None = None,
     num_rounds: int = NUM_ROUNDS,
+    phase_s: float = PHASE_S,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> MeasuredHost:
     """Starts processes that measure their links and their disturbance; about half a minute.
@@ -172,6 +173,7 @@ def measure_host(
         num_processes: At least 2.
         directory: Where log and results are left; by default a temporary one.
         num_rounds: How often processes compute side by side, and alone; at least 2.
+        phase_s: Seconds of each time; a call is measured at least once.
         progress: Called with (done, total, what is measured next), and at the end.
 
     Raises:
@@ -181,7 +183,7 @@ def measure_host(
     assert num_rounds >= 2
     with tempfile.TemporaryDirectory() as temporary:
         folder = directory or Path(temporary)
-        module, arguments = "heterps_runtime.profiling.host_worker", [str(num_rounds)]
+        module, arguments = "heterps_runtime.profiling.host_worker", [str(num_rounds), str(phase_s)]
         total = 0
 
         def show(line: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ def test_directions_are_kept_apart_where_they_differ_by_more_than_their_spread(
 @pytest.mark.slow
 def test_two_processes_measure_their_links_both_ways() -> None:
     shown: list[tuple[int, int, str]] = []
-    host = measure_host(2, num_rounds=2, progress=lambda *told: shown.append(told))
+    host = measure_host(2, num_rounds=2, phase_s=0.01, progress=lambda *told: shown.append(told))
     assert [done for done, *_ in shown] == list(range(shown[0][1] + 1))
     assert [text for _, _, text in shown[:2]] == [
         "messages from process 0 to 1",
