@@ -12,6 +12,7 @@ from heterps_envs.step_bounds.needs import needs_of
 from heterps_envs.step_bounds.question import Question
 from heterps_envs.step_bounds.ranges import units_of
 from heterps_envs.step_bounds.single import least_single_s
+from heterps_envs.step_bounds.whole_plans.staged import Staged
 
 # The bound is found to this share of itself.
 PRECISION = 1e-3
@@ -25,8 +26,12 @@ NEAR = 1.25
 FIRST_STEP = 1e-2
 # Nothing is planned for longer steps, or shorter ones.
 MOST_S, LEAST_S = 1e12, 1e-12
+# Of no more a search goes through sets of stages.
+FEW_DEVICES = 16
 # A simulated step is a sum with rounding errors.
 ROUNDING = 1e-9
+# Steps that differ by no more are the same: shares of steps are rounded up by less.
+SAME = 1e-8
 
 
 def executable_bound(problems: Iterable[Problem], plan: Plan, step_time_s: float) -> Bound:
@@ -44,14 +49,14 @@ def executable_bound(problems: Iterable[Problem], plan: Plan, step_time_s: float
     is_asked = any(each.job.objective != "price" for each in asked)
     if not is_asked or not is_alone or not all(keeps_to(plan, each.strategy) for each in asked):
         return Bound()
-    least_s = step_time_s * (1 - ROUNDING)
+    least_s = step_time_s * (1 - SAME)
     # What is proven of the size with the least is soon seen of the others.
     for problem in sorted(asked, key=_rough_s):
         least_s = min(least_s, least_executable_s(problem, least_s))
     if least_s <= 0:
         return Bound()
     gap = step_time_s / least_s - 1
-    if gap <= 2 * ROUNDING:
+    if gap <= 2 * SAME:
         return Bound(step_time_s=step_time_s, gap=0.0, status="proven")
     return Bound(step_time_s=least_s, gap=gap, status="bounded")
 
@@ -94,8 +99,15 @@ def least_executable_s(problem: Problem, most_s: float = math.inf) -> float:
 def _question(problem: Problem) -> Question:
     known = problem.derived.get(_question)
     if not isinstance(known, Question):
-        problem.derived[_question] = known = Question(needs_of(problem), units_of(problem))
+        problem.derived[_question] = known = _asked_of(problem)
     return known
+
+
+def _asked_of(problem: Problem) -> Question:
+    needs = needs_of(problem)
+    is_small = len(problem.cluster.devices) <= FEW_DEVICES
+    staged = Staged.of(problem, needs) if is_small else None
+    return Question(needs, units_of(problem), staged)
 
 
 def _rough_s(problem: Problem) -> float:

@@ -185,3 +185,14 @@ def _kept(memory: LayerMemory, kind: int, problem: Problem) -> tuple[Floats, Flo
     # A tensor that passes a stage by is part of what enters it and of what leaves it.
     is_alone = len(memory.passing[2]) == 0
     return kept, memory.in_bytes - inside, memory.out_bytes * is_alone
+
+
+def dropped_bytes(problem: Problem) -> Floats:
+    """(L, O) that layers keep beyond `Needs.kept_bytes` unless they are computed again."""
+    strategy, found = problem.strategy, []
+    for degree, kind in all_groups(problem):
+        memory = problem.at_degree(degree).layer_memory
+        kept = np.maximum(memory.own_bytes[:, kind], 0.0) + memory.saved_in_bytes
+        found.append(np.maximum(kept - memory.in_bytes, 0.0))
+    is_choice = strategy.recompute == "auto" and strategy.offload != "auto"
+    return np.stack(found, axis=1) * is_choice

@@ -11,14 +11,15 @@ from heterps_envs.step_bounds.covering import least_earned
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.ranges import anywhere, ranges_of, room_for_ranges
 from heterps_envs.step_bounds.units import Units
-from heterps_envs.step_bounds.whole_devices import is_out_of_reach
+from heterps_envs.step_bounds.whole_plans.search import NONE, UNKNOWN, find_stages
+from heterps_envs.step_bounds.whole_plans.staged import Staged
 from heterps_envs.step_bounds.zones import least_earned_in_zones
 
 # Of the search for worths, for each number of seconds that is tried.
 ITERATIONS = 100
 ZONE_ITERATIONS = 60
-# Of so many a search looks at whole ones, in as many steps.
-FEW_DEVICES, MOST_STEPS = 8, 20_000
+# Of a search through sets of stages, steps times layers: for one number of seconds, and for all.
+MOST_WORK, MOST_WORK_IN_ALL = 10_000_000, 60_000_000
 # Of layers in so many parts, and no fewer than so many, a rough question is asked.
 PARTS = 16
 # All layers, less rounding errors of sums of shares and worths.
@@ -28,9 +29,10 @@ ALL_DONE = 1 - 1e-9
 class Question:
     """Asked for one number of seconds after the other; worths that proved one are tried again."""
 
-    def __init__(self, needs: Needs, units: Units | None) -> None:
+    def __init__(self, needs: Needs, units: Units | None, staged: Staged | None = None) -> None:
         num_layers, num_groups = needs.in_s.shape[1], len(needs.class_of)
-        self._needs, self._units = needs, units
+        self._needs, self._units, self._staged = needs, units, staged
+        self._work_left, self._too_long_s = MOST_WORK_IN_ALL, math.inf
         self._shares = np.zeros((num_groups, num_layers, num_layers))
         self._most = np.ones((num_layers, num_layers))
         self._worth, self._cover = np.full(num_layers, 1 / num_layers), np.zeros(num_layers)
@@ -74,9 +76,21 @@ class Question:
         self._known[step_s] = self._most.copy()
         worth = self._worth
         earned = least_earned(self._needs, self._shares, worth, ITERATIONS, self._cover)
-        if earned < ALL_DONE or self._needs.num_devices.sum() > FEW_DEVICES:
-            return bool(earned < ALL_DONE)
-        return bool(is_out_of_reach(self._needs, self._shares, worth, MOST_STEPS))
+        return bool(earned < ALL_DONE) or self._has_no_stages(step_s)
+
+    def _has_no_stages(self, step_s: float) -> bool:
+        """Whether no set of stages does all; False, too, where that takes too long."""
+        steps = min(MOST_WORK, self._work_left) // len(self._worth)
+        # Of more seconds more sets of stages survive, so that it takes longer.
+        if self._staged is None or steps <= 0 or step_s >= self._too_long_s:
+            return False
+        found, _, taken = find_stages(
+            self._needs, self._staged, step_s, self._shares, self._worth, steps
+        )
+        self._work_left -= taken * len(self._worth)
+        if found == UNKNOWN:
+            self._too_long_s = step_s
+        return bool(found == NONE)
 
     def is_too_few_in_zones(self, step_s: float) -> bool:
         """Whether so many seconds are, where links between nodes count if they matter."""

@@ -169,29 +169,47 @@ def in_time_and_memory(n: Any, step_s: float, span: Any, held: int) -> float:
         held: `ALONE`, or `AMONG` other owners.
     """
     option, first, stop, front, back = span
+    optimizer = n.optimizer_s[held, stop, option] - n.optimizer_s[held, first, option]
+    state = n.state_bytes[held, stop, option] - n.state_bytes[held, first, option]
+    left = step_s * (1 + ROUNDING) - n.in_s[front, first, option]
+    left -= max(optimizer, n.out_s[front, first, option])
+    room = n.room_bytes[option] * (1 + ROUNDING) - state
+    gradients = n.gradient_bytes[stop, option] - n.gradient_bytes[first, option]
+    around = n.around_s[back, stop, option]
+    return float(micro_batches_in(n, (option, first, stop), left, around, room, gradients))
+
+
+@inlined
+def micro_batches_in(
+    n: Any, span: Any, left: float, around: float, room: float, gradients: float
+) -> float:
+    """Micro-batches in so many seconds; below 0: nothing, nor of any more layers.
+
+    Args:
+        n: `Needs`.
+        span: The option, first layer, and the layer after the last.
+        left: Seconds between the ways in and out.
+        around: From the end of a forward to its backward pass.
+        room: Bytes beside weights and optimizer state.
+        gradients: Bytes of them.
+    """
+    option, first, stop = span
     forward = n.forward_s[stop, option] - n.forward_s[first, option]
     backward = n.backward_s[stop, option] - n.backward_s[first, option]
-    optimizer = n.optimizer_s[held, stop, option] - n.optimizer_s[held, first, option]
-    left = step_s * (1 + ROUNDING) - n.in_s[front, first, option]
-    after = max(optimizer, n.out_s[front, first, option])
-    share = whole(n, quotient(left - after, forward + backward))
-    state = n.state_bytes[held, stop, option] - n.state_bytes[held, first, option]
-    gradients = n.gradient_bytes[stop, option] - n.gradient_bytes[first, option]
-    room = n.room_bytes[option] * (1 + ROUNDING) - state
+    share = whole(n, quotient(left, forward + backward))
     if share <= 0 or gradients > room:
         return -1.0
-    around = n.around_s[back, stop, option]
-    share = min(share, quotient(left - after - n.unit * forward - around, backward))
-    share = min(share, quotient(left - after - n.unit * backward - around, forward))
+    share = min(share, quotient(left - n.unit * forward - around, backward))
+    share = min(share, quotient(left - n.unit * backward - around, forward))
     kept = n.kept_bytes[stop, option] - n.kept_bytes[first, option]
     kept = n.unit * (kept + n.front_bytes[first, option] + n.back_bytes[stop - 1, option])
     once_s = n.unit * (forward + backward) + around
-    share = min(share, _by_memory(n, room, gradients, kept, (left - after) / max(once_s, 1e-300)))
+    share = min(share, by_memory(n, room, gradients, kept, left / max(once_s, 1e-300)))
     return float(max(0.0, min(whole(n, share), n.total)))
 
 
 @uncounted
-def _by_memory(n: Any, room: float, gradients: float, kept: float, times: float) -> float:
+def by_memory(n: Any, room: float, gradients: float, kept: float, times: float) -> float:
     """Full micro-batches that fit, a few at a time, where so many fit one after another."""
     if kept <= 0:
         return math.inf

@@ -30,12 +30,17 @@ class Sums(NamedTuple):
     Attributes:
         sum_s: Sum and optimizer step of layers that sum after their last backward pass.
         rest_s: The least of layers whose sums are done beside that pass.
+        own_sum_s, own_rest_s: The same of exactly so many owners.
         wait_s: Latencies of one ring.
+        parts: Into which optimizer state is divided at most.
     """
 
     sum_s: Floats
     rest_s: Floats
+    own_sum_s: Floats
+    own_rest_s: Floats
     wait_s: Floats
+    parts: int
 
 
 def sums_of(
@@ -67,10 +72,15 @@ def sums_of(
     parts_of = np.minimum(owners, parts)
     parts_of[-1] = parts
     part_s = optimizer_s / parts_of[:, :, None]
+    sum_s = ring_s + part_s
+    rest_s = np.minimum(optimizer_s, ring_s / 2 + part_s)
     return Sums(
-        prefix(_or_more(ring_s + part_s)),
-        prefix(_or_more(np.minimum(optimizer_s, ring_s / 2 + part_s))),
+        prefix(_or_more(sum_s)),
+        prefix(_or_more(rest_s)),
+        prefix(sum_s),
+        prefix(rest_s),
         2 * (owners - 1) * latency_s,
+        parts,
     )
 
 

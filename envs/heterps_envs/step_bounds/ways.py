@@ -59,10 +59,7 @@ def ways_of(
         unit: The smallest micro-batch.
     """
     waits = 0.0 if problem.job.schedule == "zero-bubble" else 1.0
-    # Over the cut in front of a layer; no message enters the model, or leaves it.
-    num_bytes = unit * np.concatenate([[0.0], problem.tables.output_bytes[:-1], [0.0]])
-    latency_s, s_per_byte = class_messages(problem)
-    message_s = latency_s + num_bytes[:, None, None] * s_per_byte
+    message_s, num_bytes = _messages(problem, unit)
     far_s = links.latency_s[1] + num_bytes[:, None] * links.s_per_byte[1]
     in_s = _least_s(groups, forward_s, message_s, far_s)
     out_s = _least_s(groups, backward_s, waits * message_s, waits * far_s)
@@ -71,6 +68,19 @@ def ways_of(
     there_s = (forward_s + backward_s)[::-1].copy()
     around_s = _least_s(groups, there_s, twice * message_s[::-1], twice * far_s[::-1])
     return Ways(in_s[:, :-1], out_s[:, :-1], around_s[:, ::-1])
+
+
+def unit_messages(problem: Problem, unit: float) -> Floats:
+    """(L + 1, T, T) of the smallest micro-batch over the cut in front of a layer."""
+    return _messages(problem, unit)[0]
+
+
+def _messages(problem: Problem, unit: float) -> tuple[Floats, Floats]:
+    """Seconds between two classes, and bytes."""
+    # Over the cut in front of a layer; no message enters the model, or leaves it.
+    num_bytes = unit * np.concatenate([[0.0], problem.tables.output_bytes[:-1], [0.0]])
+    latency_s, s_per_byte = class_messages(problem)
+    return latency_s + num_bytes[:, None, None] * s_per_byte, num_bytes
 
 
 @njit(**ALLOCATING)
