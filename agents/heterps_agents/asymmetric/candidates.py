@@ -8,7 +8,7 @@ are put side by side: the best ones for all multisets of devices, chosen by a kn
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from heterps_agents.asymmetric.descent import Descent, Patience
@@ -224,9 +224,15 @@ def _lane(share: int, parts: Parts) -> Lane:
     return Lane(share, tuple(part._replace(groups=part.groups[:share]) for part in parts))
 
 
-def groups_of(problem: Problem, known: Plan) -> Iterator[Group]:
-    """Single devices, and groups as large as those of the plan, each on one node."""
-    degrees = {1, *(stage.degree for stage in known.stages)}
+def groups_of(problem: Problem, known: Plan, degrees: Iterable[int] = ()) -> Iterator[Group]:
+    """Single devices, and groups as large as those of the plan, each on one node.
+
+    Args:
+        problem: Whose devices.
+        known: The plan.
+        degrees: Of other groups that count.
+    """
+    degrees = {1, *(stage.degree for stage in known.stages), *degrees}
     allowed = problem.strategy.tensor_parallel
     by_kind: dict[tuple[int, str], list[str]] = {}
     for name, device in problem.device_named.items():

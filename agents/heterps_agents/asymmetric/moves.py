@@ -171,7 +171,7 @@ class Moves:
                 changed = with_part(changed, two, second._replace(groups=first.groups))
                 numbers = {one.block, two.block}
                 for number in numbers:
-                    changed = self._shared(changed, number)
+                    changed = self.shared(changed, number)
                 yield changed
                 yield from self._cut_anew(changed, numbers)
 
@@ -180,7 +180,7 @@ class Moves:
         part = part_at(weave, place)
         if self._estimates.kind(group) != self._estimates.kind(part.groups[0]):
             changed = with_part(weave, place, part._replace(groups=(group, *part.groups[1:])))
-            changed = self._shared(changed, place.block)
+            changed = self.shared(changed, place.block)
             yield changed
             yield from self._cut_anew(changed, {place.block})
 
@@ -190,7 +190,7 @@ class Moves:
             stop = weave.starts[number + 1]
             if len(block) < sum(lane.share for lane in block):
                 lane = Lane(1, (Part(stop, (group,), block[0].parts[0].memory),))
-                yield self._shared(with_block(weave, number, (*block, lane)), number)
+                yield self.shared(with_block(weave, number, (*block, lane)), number)
         for place in places:
             lane = weave.blocks[place.block][place.lane]
             part, first = lane.parts[place.part], first_of(weave, place)
@@ -205,7 +205,7 @@ class Moves:
                     pair[1]._replace(stop=part.stop), *lane.parts[place.part + 1 :],
                 )  # fmt: skip
                 changed = with_lane(weave, place, lane._replace(parts=parts))
-                yield self._shared(changed, place.block)
+                yield self.shared(changed, place.block)
 
     def _without(self, weave: Weave, place: Place) -> list[Weave]:
         """Its part gone: the part in front or behind takes its layers; or the lane is gone."""
@@ -215,7 +215,7 @@ class Moves:
             if len(block) == 1:
                 return []
             lanes = (*block[: place.lane], *block[place.lane + 1 :])
-            return [self._shared(with_block(weave, place.block, lanes), place.block)]
+            return [self.shared(with_block(weave, place.block, lanes), place.block)]
         found = []
         for is_front_taking in (True, False):
             parts = list(lane.parts)
@@ -225,7 +225,7 @@ class Moves:
                 continue
             del parts[place.part]
             changed = with_lane(weave, place, lane._replace(parts=tuple(parts)))
-            found.append(self._shared(changed, place.block))
+            found.append(self.shared(changed, place.block))
         return found
 
     def _without_lanes(self, weave: Weave) -> Iterator[Weave]:
@@ -234,7 +234,7 @@ class Moves:
             for index, *_ in self._alike(weave, number):
                 if len(block) > 1 and len(block[index].parts) > 1:
                     lanes = (*block[:index], *block[index + 1 :])
-                    yield self._shared(with_block(weave, number, lanes), number)
+                    yield self.shared(with_block(weave, number, lanes), number)
 
     def _joined(self, weave: Weave) -> Iterator[Weave]:
         """Two lanes of one part each as one of two, and the other way."""
@@ -246,7 +246,7 @@ class Moves:
                 if len(lane.parts) == 2 and len(block) < sum(each.share for each in block):
                     others = [each for at, each in enumerate(block) if at != lanes[0]]
                     alone = [Lane(1, (each._replace(stop=stop),)) for each in lane.parts]
-                    yield self._shared(with_block(weave, number, (*others, *alone)), number)
+                    yield self.shared(with_block(weave, number, (*others, *alone)), number)
             singles = [at for lanes in alike for at in lanes[:2] if len(block[at].parts) == 1]
             for at, one in enumerate(singles):
                 for two in singles[at + 1 :]:
@@ -255,7 +255,7 @@ class Moves:
                     if cut is not None:
                         rest = [each for at, each in enumerate(block) if at not in (one, two)]
                         lane = Lane(1, (front._replace(stop=cut), behind))
-                        yield self._shared(with_block(weave, number, (*rest, lane)), number)
+                        yield self.shared(with_block(weave, number, (*rest, lane)), number)
 
     def _cut_anew(self, weave: Weave, numbers: Iterable[int]) -> Iterator[Weave]:
         """The plan with even parts in some blocks, where it has others.
@@ -281,7 +281,7 @@ class Moves:
         if changed != weave:
             yield changed
 
-    def _shared(self, weave: Weave, number: int) -> Weave:
+    def shared(self, weave: Weave, number: int) -> Weave:
         """The micro-batches of a block shared by what its lanes take."""
         block, first = weave.blocks[number], weave.starts[number]
         total = self._estimates.num_micro_batches

@@ -20,6 +20,7 @@ from heterps_agents.auto.others import (
     quick_plan,
     slower_plan,
 )
+from heterps_agents.auto.stage_sets import best_of_stage_sets
 from heterps_agents.auto.walks import walked
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS
@@ -35,6 +36,8 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 WALK_PART, LANES_PART, SEARCH_PART, AFRESH_PART = 1 / 4, 1 / 2, 1 / 3, 1 / 2
 # And first of all for plans of islands: those of the size of micro-batches that is best.
 COMPOSED_PART = 1 / 3
+# After that for sets of stages.
+SETS_PART = 1 / 3
 
 
 class GoingOn:
@@ -60,7 +63,8 @@ class GoingOn:
             plan: One that fits.
             budget: With a limit in time, all of which is used.
         """
-        best = self._round(problem, self._composed(problem, plan, budget), budget, 0)
+        best = self._of_stage_sets(problem, self._composed(problem, plan, budget), budget)
+        best = self._round(problem, best, budget, 0)
         if not (self._chains_only or budget.is_exhausted):
             with part_of(budget, 1.0) as own:
                 if problem.job.objective == "throughput":
@@ -90,6 +94,15 @@ class GoingOn:
         with part_of(budget, COMPOSED_PART) as own:
             found = quick_plan(problem, own, self.seed, COMPOSER)
         return best if found is None else _better(problem, best, found)
+
+    def _of_stage_sets(self, problem: Problem, best: Plan, budget: Budget) -> Plan:
+        """The plan, or a better one of stages that the bound does not rule out."""
+        if self._chains_only or budget.is_exhausted:
+            return best
+        with part_of(budget, SETS_PART) as own:
+            known = best.changed(predicted_step_time_s=simulated_step_time_s(problem, best))
+            found = best_of_stage_sets(problem, known, own)
+        return best if found is None else _better_finished(problem, best, found, budget)
 
     def _round(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The plan, or a better one, by each way in turn."""

@@ -22,6 +22,7 @@ from heterps_agents.auto.others import (
     quick_plans,
     quick_ways,
 )
+from heterps_agents.auto.stage_sets import best_of_stage_sets
 from heterps_agents.auto.walks import walked
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finds import best_of_finds
@@ -212,7 +213,8 @@ class AutoPlanner:
         if self.chains_only:
             return chain
         found = candidates(problem, budget, chain, self.seed)
-        return found[0].changed(bound=Bound()) if found else chain
+        best = found[0].changed(bound=Bound()) if found else chain
+        return best_of_stage_sets(problem, best, budget) or best
 
     def _on_fastest_kind(self, problem: Problem, chain: Plan, budget: Budget) -> Plan:
         """The chain, or a better plan on the fastest devices alone."""

@@ -11,7 +11,7 @@ from heterps_envs.step_bounds.covering import least_earned
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.ranges import anywhere, ranges_of, room_for_ranges
 from heterps_envs.step_bounds.units import Units
-from heterps_envs.step_bounds.whole_plans.search import NONE, UNKNOWN, find_stages
+from heterps_envs.step_bounds.whole_plans.search import NONE, SOME, UNKNOWN, find_stages
 from heterps_envs.step_bounds.whole_plans.staged import Staged
 from heterps_envs.step_bounds.zones import least_earned_in_zones
 
@@ -91,6 +91,23 @@ class Question:
         if found == UNKNOWN:
             self._too_long_s = step_s
         return bool(found == NONE)
+
+    def find_stages(self, step_s: float, staged: Staged, most_steps: int) -> tuple[int, int]:
+        """Looks for stages that may do all in so many seconds, which are not known to be too few.
+
+        Args:
+            step_s: The seconds.
+            staged: Where the stages are written to.
+            most_steps: Of the search.
+
+        Returns:
+            How many stages; 0 where none were found. The steps that it took.
+        """
+        assert not self.is_too_few(step_s), "then there are none"
+        found, count, taken = find_stages(
+            self._needs, staged, step_s, self._shares, self._worth, most_steps
+        )
+        return (count if found == SOME else 0), taken
 
     def is_too_few_in_zones(self, step_s: float) -> bool:
         """Whether so many seconds are, where links between nodes count if they matter."""
