@@ -25,7 +25,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.options import Memory
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.executable import FEW_DEVICES
-from heterps_envs.step_bounds.whole_plans.surviving import StageSet, StageSpan, surviving_sets
+from heterps_envs.step_bounds.surviving import StageSet, StageSpan, surviving_sets
 
 # Small changes begin at so many sets, that take so many times the known plan's time at most.
 MOST_STARTS, NEAR = 3, 1.3

@@ -22,6 +22,7 @@ from heterps_agents.auto.others import (
     quick_ways,
     slower_plan,
 )
+from heterps_agents.interface import patient
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.search.uniform import best_uniform
@@ -143,7 +144,7 @@ def test_nobody_looks_for_finds_without_time_or_for_many_devices(
     assert finders(problem)
     monkeypatch.setattr(others, "FINDERS_DEVICES", len(problem.cluster.devices) - 1)
     assert not finders(problem)
-    monkeypatch.setattr(others, "MANY_DEVICES", len(problem.cluster.devices))
+    monkeypatch.setattr(patient, "MANY_DEVICES", len(problem.cluster.devices))
     assert not finders(problem), "with options open the policy is asked anyway"
     assert finders(problem.plain) == ("ppo",)
     plan = plan_of_finds(problem.plain, Budget(), 0, "ppo")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from heterps_envs.problem import Problem
-from heterps_envs.step_bounds.needs import needs_of
+from heterps_envs.step_bounds.needs import Needs, needs_of
 from heterps_envs.step_bounds.question import Question
 from heterps_envs.step_bounds.whole_plans.staged import Staged
 
@@ -61,15 +61,13 @@ def surviving_sets(
         if question.is_too_few(step_s):
             break
         count, steps = question.find_stages(step_s, staged, min(MOST_WORK, left) // num_layers)
-        if count == 0:
-            break
-        spans = staged.spans[:count].tolist()
-        found[
-            tuple(
-                StageSpan(first, stop, int(needs.class_of[option]), int(needs.degree[option]))
-                for option, first, stop in spans
-            )
-        ] = None
+        if count:  # else the search took too long; of fewer seconds less is left to look through
+            spans = staged.spans[:count].tolist()
+            found[tuple(_span(needs, *span) for span in spans)] = None
         left -= steps * num_layers
         step_s *= LESS
     return list(found)[::-1]
+
+
+def _span(needs: Needs, option: int, first_layer: int, stop: int) -> StageSpan:
+    return StageSpan(first_layer, stop, int(needs.class_of[option]), int(needs.degree[option]))
