@@ -41,7 +41,7 @@ def test_what_reaches_the_bound_has_nothing_better(asked: Problem) -> None:
     known = _known(asked)
     found = best_of_stage_sets(asked, known, Budget())
     assert found is not None
-    impossible = known.changed(predicted_step_time_s=known.predicted_step_time_s / 100)
+    impossible = known.changed(predicted_step_time_s=simulated_step_time_s(asked, known) / 100)
     assert best_of_stage_sets(asked, impossible, Budget()) is None
 
 
