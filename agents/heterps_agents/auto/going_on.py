@@ -12,12 +12,12 @@ from heterps_agents.auto.chains import Chains
 from heterps_agents.auto.others import (
     COMPOSER,
     better,
-    finders,
     finished,
     is_composed,
     part_of,
     plan_of_finds,
     quick_plan,
+    searchers,
     slower_plan,
 )
 from heterps_agents.auto.stage_sets import best_of_stage_sets
@@ -36,6 +36,8 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 WALK_PART, LANES_PART, SEARCH_PART, AFRESH_PART = 1 / 4, 1 / 2, 1 / 3, 1 / 2
 # And first of all for plans of islands: those of the size of micro-batches that is best.
 COMPOSED_PART = 1 / 3
+# In each round, for a search that knows nothing of the plan.
+FINDS_PART = 1 / 2
 # After that for sets of stages.
 SETS_PART = 1 / 3
 
@@ -107,21 +109,21 @@ class GoingOn:
     def _round(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The plan, or a better one, by each way in turn."""
         best = self.near(problem, best, budget, number)
+        best = self._with_finds(problem, best, budget, number)
         best = self._walked(problem, best, budget, number)
         before: Plan | None = None
         while before is not best:
             before, best = best, self._with_lanes(problem, best, budget)
-        best = self._with_finds(problem, best, budget, number)
         return self._searched_afresh(problem, best, budget, number)
 
     def _with_finds(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The best of what other planners find on their way, one of them in each round."""
-        names = finders(problem)
-        if not names:
+        names = searchers(problem)
+        if not names or budget.is_exhausted:
             return best
-        with part_of(budget, SEARCH_PART) as own:
+        with part_of(budget, FINDS_PART) as own:
             turn, index = divmod(number, len(names))
-            found = plan_of_finds(problem, own, self.seed + turn, names[index])
+            found = plan_of_finds(problem, own, self.seed + turn, names[index], None)
             if found is None:
                 return best
             return _better(problem, best, finished(problem, found, own))

@@ -49,8 +49,10 @@ FINISHING_GAIN = 1.6
 # one that is asked for more, where no options are open, with all evaluations that are left.
 FINDERS, FINDER_EVALUATIONS, FINDERS_DEVICES = ("annealing", "exact"), 10_000, 64
 FINDER_OF_MANY = "ppo"
-# Of the time that is left, for each.
-PART = 1 / 2
+# Searches that have a part of what time is left.
+SEARCHERS = ("genetic", "cross-entropy", "annealing")
+# Of the time that is left, for each; and of a search for finding: the simulator has the rest.
+PART, FOUND_PART = 1 / 2, 1 / 2
 
 
 def quick_ways(problem: Problem) -> tuple[str, ...]:
@@ -126,7 +128,13 @@ def slower_plan(problem: Problem, budget: Budget, seed: int) -> Plan | None:
     return _best_of(names, problem, budget, seed, _even_plan(problem, budget, seed))
 
 
-def plan_of_finds(problem: Problem, budget: Budget, seed: int, finder: str) -> Plan | None:
+def plan_of_finds(
+    problem: Problem,
+    budget: Budget,
+    seed: int,
+    finder: str,
+    evaluations: int | None = FINDER_EVALUATIONS,
+) -> Plan | None:
     """What a planner finds on its way, and small moves on the simulator from all of that.
 
     Its finds lie apart: the best of `auto` are mostly near one another.
@@ -135,22 +143,31 @@ def plan_of_finds(problem: Problem, budget: Budget, seed: int, finder: str) -> P
         problem: What was asked.
         budget: Its end ends this.
         seed: Of the planner.
-        finder: Its name, one of `finders`.
+        finder: Its name, one of `finders` or `searchers`.
+        evaluations: It has so many at most; None: as many as there is time for.
     """
     if budget.is_exhausted:
         return None
-    # Above 0 though the time may have ended since it was looked at.
-    left_s, left = max(budget.seconds_left, 1e-9), budget.evaluations_left
-    most = left if finder == FINDER_OF_MANY else FINDER_EVALUATIONS
-    evaluations = most if left is None or most is None else min(most, left)
-    own = Budget(evaluations, seconds=left_s if math.isfinite(left_s) else None)
+    own = budget.apart(1.0)
+    most = None if finder == FINDER_OF_MANY else evaluations
+    if most is not None:
+        own.evaluations = most if own.evaluations is None else min(most, own.evaluations)
+    search = own.share(FOUND_PART) if evaluations is None and own.has_time_limit else own
     plan: Plan | None = None
     with contextlib.suppress(HeterpsError):
-        found = planner_named(finder, seed).plan(problem, own)
+        found = planner_named(finder, seed).plan(problem, search)
+        if search is not own:
+            own.charge(search)
         is_walked = finder == FINDER_OF_MANY
         plan = better(problem, None, best_of_finds(problem, found, own, walks=is_walked))
     budget.charge(own)
     return plan
+
+
+def searchers(problem: Problem) -> tuple[str, ...]:
+    """Those that are asked in turn, until the time of a budget is over."""
+    is_small = len(problem.cluster.devices) <= FINDERS_DEVICES
+    return SEARCHERS if is_small else finders(problem)
 
 
 def finders(problem: Problem) -> tuple[str, ...]:
