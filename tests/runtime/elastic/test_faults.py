@@ -106,8 +106,8 @@ def test_ranks_of_groups_are_killed_one_after_the_other(tmp_path: Path) -> None:
     check_losses(case, result)
     assert killed_in(case) == ["d1", "d2", "d0"]
     # What a lost rank alone had is read, and not all of the state. Where gloo has ended the process
-    # of another at the break, more is lost than one; and on a busy machine the newest checkpoint may
-    # not be complete when a rank is killed, so that all of the one before is read.
+    # of another at the break, more is lost than one. On a busy machine the newest checkpoint may be
+    # incomplete when a rank is killed: then all of the one before is read.
     num_parameters = sum(layer.num_parameters for layer in problem.profile.layers)
     read = [r.bytes_by_source["local"] for r in result.recoveries if len(r.lost) == 1]
     assert read
