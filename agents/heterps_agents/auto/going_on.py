@@ -36,10 +36,10 @@ from heterps_envs.simulator.simulate import simulated_step_time_s
 WALK_PART, LANES_PART, SEARCH_PART, AFRESH_PART = 1 / 4, 1 / 2, 1 / 3, 1 / 2
 # And first of all for plans of islands: those of the size of micro-batches that is best.
 COMPOSED_PART = 1 / 3
-# In each round, for a search that knows nothing of the plan.
-FINDS_PART = 1 / 2
 # After that for sets of stages.
 SETS_PART = 1 / 3
+# In each round, for a search that knows nothing of the plan.
+FINDS_PART = 1 / 2
 
 
 class GoingOn:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import NamedTuple
 
 from heterps_agents.asymmetric.candidates import groups_of, memories_of
@@ -37,7 +37,6 @@ MOST_STAGES = 6000
 
 
 class _Start(NamedTuple):
-    cost: float
     weave: Weave
     judged: Judged
 
@@ -65,10 +64,10 @@ def best_of_stage_sets(problem: Problem, known: Plan, budget: Budget) -> Plan | 
         estimates, groups_of(problem, known, degrees), memories_of(problem),
         shards=problem.strategy.shard_state == "auto",
     )  # fmt: skip
-    starts = sorted(_starts(problem, known, sets, moves, judge), key=lambda start: start.cost)
+    starts = sorted(_starts(problem, known, sets, moves, judge), key=lambda each: each.judged.cost)
     descent, best = Descent(judge, estimates, moves, PATIENCE), Judged(known_s, known)
     for start in starts[:MOST_STARTS]:
-        if start.cost <= NEAR * known_s:
+        if start.judged.cost <= NEAR * known_s:
             found = descent.best_from(start.weave, start.judged)
             best = min(best, found, key=lambda each: each.cost)
     return None if best.plan is known else best.plan.changed(seed=known.seed)
@@ -85,21 +84,21 @@ def _starts(
 ) -> Iterator[_Start]:
     """Sets as plans that fit, with and without divided state and layers computed again."""
     every = frozenset(range(problem.profile.num_layers))
-    divided = (
-        [frozenset[int](), every] if problem.strategy.shard_state == "auto" else [every - every]
-    )
-    for spans in sets:
-        for memory in memories_of(problem):
-            weave = weave_of_set(problem, spans, memory)
-            weave = None if weave is None else _shared(weave, moves, problem)
-            for sharded in divided if weave is not None else ():
-                if judge.is_exhausted:
-                    return
-                assert weave is not None, "else there is nothing to divide"
-                own = weave._replace(sharded=sharded)
-                judged = judge.judged_with_sums(plan_of_weave(own, known))
-                if math.isfinite(judged.cost):
-                    yield _Start(judged.cost, own, judged)
+    divided = [frozenset[int]()]
+    if problem.strategy.shard_state == "auto":
+        divided.append(every)
+    for spans, memory in product(sets, memories_of(problem)):
+        weave = weave_of_set(problem, spans, memory)
+        weave = None if weave is None else _shared(weave, moves, problem)
+        if weave is None:
+            continue
+        for sharded in divided:
+            if judge.is_exhausted:
+                return
+            own = weave._replace(sharded=sharded)
+            judged = judge.judged_with_sums(plan_of_weave(own, known))
+            if math.isfinite(judged.cost):
+                yield _Start(own, judged)
 
 
 def _shared(weave: Weave, moves: Moves, problem: Problem) -> Weave | None:
