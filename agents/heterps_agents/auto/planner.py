@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from heterps_agents.asymmetric.candidates import NEAR as NEAR_LANES
@@ -26,7 +25,7 @@ from heterps_agents.auto.stage_sets import best_of_stage_sets
 from heterps_agents.auto.walks import walked
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.finishing.stage_walk import can_walk, walked_by_clock
+from heterps_agents.finishing.stage_walk import can_walk, walked_on
 from heterps_agents.interface.patient import QUICK_PART, WAY_PART, first_part
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
@@ -182,15 +181,7 @@ class AutoPlanner:
         """A plan, or a better one by walks by the clock, which see most; on while they gain."""
         if not can_walk(problem):
             return plan
-        step_time_s, seed = math.inf, self.seed
-        while not budget.is_exhausted:
-            before_s, step_time_s = step_time_s, simulated_step_time_s(problem, plan)
-            if step_time_s > CLOCK_GAIN * before_s:
-                break
-            with part_of(budget, CLOCK_PART) as own:
-                plan = fastest(problem, [plan, *walked_by_clock(problem, plan, own, seed)])
-            seed += 1
-        return plan
+        return walked_on(problem, plan, budget, self.seed, CLOCK_PART, CLOCK_GAIN)
 
     def _after_a_walk(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
         """The plan, or a better one on a short walk from it, where time does not end that."""

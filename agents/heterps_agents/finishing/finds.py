@@ -16,8 +16,8 @@ from heterps_agents.finishing.shortlist import Simulations, best_simulated
 from heterps_agents.finishing.stage_walk import (
     can_walk,
     code_of,
+    walked_on,
     walked_over_stages,
-    walked_to_the_end,
     walks_by_clock,
 )
 from heterps_agents.interface.finds import Find
@@ -80,7 +80,7 @@ def best_of_finds(
                 found.append(best.plan)
     best_plan = fastest(problem, found)
     if walks and is_hurried and can_walk(problem) and has_many_devices(problem):
-        best_plan = walked_to_the_end(problem, best_plan, own)
+        best_plan = walked_on(problem, best_plan, own, best_plan.seed + 1)
     elif walks and can_walk(problem) and not is_hurried:
         most = WALKED_PART * most_stages
         walked = walked_over_stages(problem, best_plan, own, plan.seed, most)

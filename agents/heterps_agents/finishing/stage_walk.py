@@ -19,12 +19,13 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import simulated_step_time_s
 
 # Of the time that is left, what walks by the clock may take.
 CLOCK_PART = 1 / 3
 # The same where nothing but simulating the best of them follows.
 ALONE_PART = 2 / 3
-# The same of each walk of many, which follow one another to the end.
+# The same of each walk of many, which follow one another.
 END_PART = 1 / 2
 # For so many stages that may be simulated one more of these walks begins. Each round of walks may
 # try so many changes for each of the stages, and so many at most, as where time is limited.
@@ -80,24 +81,39 @@ def walked_by_clock(problem: Problem, plan: Plan, budget: Budget, seed: int) -> 
     return [each for each in found if each is not None]
 
 
-def walked_to_the_end(problem: Problem, plan: Plan, budget: Budget) -> Plan:
+def walked_on(
+    problem: Problem,
+    plan: Plan,
+    budget: Budget,
+    seed: int,
+    part: float = END_PART,
+    gain: float | None = None,
+) -> Plan:
     """The plan, or a better one, by walks by the clock until the time of a budget is over.
 
-    Each begins at the best plan so far, with the next seed, and takes half of what is left.
+    Each begins at the best plan so far, with the next seed.
 
     Args:
         problem: What was asked.
         plan: One that fits; one that is no placement stays as it is.
         budget: With a limit in time.
+        seed: Of the first walk.
+        part: Of the time that is left, what each may take.
+        gain: A walk ends them after which a step takes more than this part of what it took before;
+            None for none.
     """
-    seed = plan.seed
+    step_time_s = math.inf
     while not budget.is_exhausted:
-        own, seed = budget.share(END_PART), seed + 1
+        if gain is not None:
+            before_s, step_time_s = step_time_s, simulated_step_time_s(problem, plan)
+            if step_time_s > gain * before_s:
+                break
+        own = budget.share(part)
         found = walked_by_clock(problem, plan, own, seed)
+        budget.charge(own)
         if not found:
             break
-        plan = fastest(problem, [plan, *found])
-        budget.charge(own)
+        plan, seed = fastest(problem, [plan, *found]), seed + 1
     return plan
 
 
