@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from heterps.micro_batches.place_result import PlaceResult as PlaceResult
-    from heterps.planning.compare import Comparison as Comparison
     from heterps.planning.compare import compare as compare
+    from heterps.planning.comparison import Comparison as Comparison
     from heterps.planning.frontier import frontier as frontier
     from heterps.planning.modules import Example as Example
     from heterps.planning.place import place as place
@@ -33,7 +33,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Budget": "heterps_agents.interface.planner",
-    "Comparison": "heterps.planning.compare",
+    "Comparison": "heterps.planning.comparison",
     "Example": "heterps.planning.modules",
     "HeterpsError": "heterps_configs.errors",
     "PipelineTrainer": "heterps_runtime.own_loop.trainer",

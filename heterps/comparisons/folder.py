@@ -21,7 +21,7 @@ from heterps.comparisons.tables import reason_of
 from heterps.html_report.comparison_page import ComparedPlanners, comparison_sections
 from heterps.html_report.page import page
 from heterps.micro_batches.place_result import PlaceResult
-from heterps.planning.compare import Comparison, ComparisonRow
+from heterps.planning.comparison import Comparison, ComparisonRow
 from heterps.reports.figures import plan_timeline_figure, save_figure
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.errors import HeterpsError

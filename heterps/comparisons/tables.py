@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from rich.table import Table
 
-from heterps.planning.compare import Comparison, ComparisonRow
+from heterps.planning.comparison import Comparison, ComparisonRow
 from heterps.reports.console import answer, percent_text, remarks, seconds_text
 from heterps.reports.tables import dtype_hint, job_text
 from heterps.reports.ways import plan_ways

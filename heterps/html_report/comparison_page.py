@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from heterps.html_report.charts import Line, chart
 from heterps.html_report.markup import Markup, joined, section, table, tag
-from heterps.planning.compare import ComparisonRow
+from heterps.planning.comparison import ComparisonRow
 from heterps.planning.curves import CurvePoint
 from heterps.reports.console import percent_text, seconds_text
 from heterps_configs.documents.base import Document

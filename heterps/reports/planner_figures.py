@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from heterps.planning.compare import Comparison
+from heterps.planning.comparison import Comparison
 from heterps.planning.curves import plan_cost
 from heterps.reports.console import percent_text, seconds_text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heterps.micro_batches.place_result import PlaceResult
-from heterps.planning.compare import Comparison, ComparisonRow
+from heterps.planning.comparison import Comparison, ComparisonRow
 from heterps.planning.strategies import OPEN
 from heterps.reports.figures import plan_timeline_figure
 from heterps.reports.planner_figures import curves_figure, throughput_figure

@@ -12,7 +12,8 @@ import pytest
 
 from heterps.comparisons import folder as folder_module
 from heterps.comparisons.folder import write_folder
-from heterps.planning.compare import Comparison, compare
+from heterps.planning.compare import compare
+from heterps.planning.comparison import Comparison
 from heterps.planning.problems import load_problem
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from heterps.comparisons.tables import cannot_place_lines, comparison_table, field_table
-from heterps.planning.compare import Comparison, compare
+from heterps.planning.compare import compare
+from heterps.planning.comparison import Comparison
 from heterps.planning.problems import load_problem
 from heterps.reports.console import answer
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from heterps.planning.compare import Comparison, compare
+from heterps.planning.compare import compare
+from heterps.planning.comparison import Comparison
 from heterps.planning.curves import curve_of, plan_cost
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
