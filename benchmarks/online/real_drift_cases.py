@@ -25,7 +25,7 @@ from heterps_configs.library import load_cluster
 from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
 from heterps_runtime.results.measurements import Measurements
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.tracing.trace import trace_source

@@ -26,7 +26,7 @@ from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.results.measurements import Measurements
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.tracing.trace import trace_source

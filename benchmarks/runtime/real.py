@@ -45,9 +45,10 @@ from heterps_runtime.elastic.run_elastic import run_elastic
 from heterps_runtime.examples import text_llama
 from heterps_runtime.execution.data_feed import DataFeed
 from heterps_runtime.models.build import build_module
+from heterps_runtime.own_loop.steps import trained
 from heterps_runtime.own_loop.trainer import PipelineTrainer
 from heterps_runtime.results.measurements import Measurements
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.verify import reference_losses
@@ -282,9 +283,10 @@ def _steps(programs: dict[str, TrainingProgram], repeats: int) -> dict[str, floa
     target = torch.stack([window["labels"] for window in windows])
     trainer.step(inputs, target)
     parts = trainer._parts
-    assert parts is not None
-    executor = parts.executor
-    specification = parts.specification.changed(num_steps=10**6)
+    built = parts.built
+    assert built is not None
+    executor = built.executor
+    specification = built.specification.changed(num_steps=10**6)
     device = torch.device("cpu")
     feeds = {
         name: DataFeed.of_training(program, specification, executor, device)
@@ -299,7 +301,7 @@ def _steps(programs: dict[str, TrainingProgram], repeats: int) -> dict[str, floa
     def reading(name: str) -> Callable[[], None]:
         def read() -> None:
             for _ in range(BLOCK):
-                trainer._trained(executor, feeds[name].of_step(done[name]))
+                trained(parts, feeds[name].of_step(done[name]))
                 done[name] += 1
 
         return read

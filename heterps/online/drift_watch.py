@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from heterps_envs.online.drift_monitor import DriftEvent, DriftMonitor, Subject
 from heterps_runtime.results.link_times import RouteSeconds
 from heterps_runtime.results.phases import WARM_UP_STEPS
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.results.step_figures import StagePasses
 
 # What a watcher hears: what was measured and what was predicted.

@@ -28,7 +28,8 @@ from heterps_envs.spot.costs import DETECTION, PLANNING, REPEATED, STATE, SpotSe
 from heterps_envs.spot.records import SpotResult
 from heterps_envs.spot.replay import replay
 from heterps_envs.spot.trace import SpotTrace, read_spot_trace
-from heterps_runtime.results.result import RunResult, StepProgress
+from heterps_runtime.results.progress import StepProgress
+from heterps_runtime.results.result import RunResult
 
 # A killed process is noticed when the supervisor looks next.
 KILL_DETECTION_S = 0.05

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from heterps.reports.console import percent_text, remarks
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 
 # Where there is no terminal: a line at every tenth of the run, or after so long.
 LINE_EVERY_S = 60.0

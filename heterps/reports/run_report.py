@@ -9,8 +9,9 @@ from rich.table import Table
 from heterps.reports.console import answer, percent_text, seconds_text
 from heterps.reports.folding import MOST_ROWS, folded_names, stage_stem
 from heterps_configs.units import bytes_text
+from heterps_runtime.results.changes import Recovery
 from heterps_runtime.results.phases import Phase
-from heterps_runtime.results.result import DeviceReport, Evaluation, Recovery, RunResult
+from heterps_runtime.results.result import DeviceReport, Evaluation, RunResult
 
 if TYPE_CHECKING:
     from heterps.online.controller import OnlineController

@@ -23,7 +23,9 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.units import bytes_text, escaped
 from heterps_envs.online.drift_monitor import DriftEvent
 from heterps_envs.problem import Problem
-from heterps_runtime.results.result import Evaluation, Replan, RunResult, StepProgress
+from heterps_runtime.results.changes import Replan
+from heterps_runtime.results.progress import StepProgress
+from heterps_runtime.results.result import Evaluation, RunResult
 from heterps_runtime.results.step_figures import StepFigures
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from heterps.reports.run_tensorboard import RunBoard
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.problem import Problem
-from heterps_runtime.results.result import Evaluation, StepProgress
+from heterps_runtime.results.progress import StepProgress
+from heterps_runtime.results.result import Evaluation
 from heterps_runtime.run.hooks import Controller, PlanUpdate, RunHooks
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ from heterps_runtime.fleet import local as fleet_local
 from heterps_runtime.models.build import build_module
 from heterps_runtime.process.template import Template
 from heterps_runtime.process.without_compiler import keep_compiler_out
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.specification.build import why_not_run
 from heterps_runtime.state.checkpoint_files import complete_checkpoints

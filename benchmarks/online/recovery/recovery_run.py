@@ -22,7 +22,7 @@ from heterps_runtime.elastic import (
 )
 from heterps_runtime.elastic.parent import ElasticState
 from heterps_runtime.process.without_compiler import keep_compiler_out
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.run.hooks import RunHooks
 
 HEARTBEAT_S = 1.5

@@ -26,7 +26,7 @@ from benchmarks.online.recovery.state_cases import (
 from benchmarks.online.section import SectionResult, Target
 from benchmarks.shared.row_store import Settings
 from heterps_envs.problem import Problem
-from heterps_runtime.results.result import Recovery
+from heterps_runtime.results.changes import Recovery
 from heterps_runtime.state.checkpoint_files import find_checkpoint
 from heterps_runtime.state.remote_storage import RemoteStorage
 from heterps_runtime.state.remote_upload import upload_checkpoint

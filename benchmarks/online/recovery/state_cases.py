@@ -27,7 +27,8 @@ from heterps_envs.problem import Problem
 from heterps_runtime.elastic.records import MembershipChange
 from heterps_runtime.elastic.run_elastic import run_elastic
 from heterps_runtime.profiling.model_source import factory_source
-from heterps_runtime.results.result import Recovery, StepProgress
+from heterps_runtime.results.changes import Recovery
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.tracing.trace import trace_source

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from heterps_runtime.elastic.heartbeats import DELAY_FACTOR, DELAY_S
-from heterps_runtime.results.result import Recovery
+from heterps_runtime.results.changes import Recovery
 
 
 @dataclass

@@ -9,7 +9,9 @@ from typing import Any
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.results.result import Recovery, RunResult, StepProgress
+from heterps_runtime.results.changes import Recovery
+from heterps_runtime.results.progress import StepProgress
+from heterps_runtime.results.result import RunResult
 from heterps_runtime.results.step_figures import StepFigures
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.parent import RunState

@@ -172,7 +172,7 @@ class Builder:
         )
         if ranks.is_first and any(module.has_batch_norm for module in modules.values()):
             # Where the user called the trainer.
-            warnings.warn(batch_norm.REMARK, stacklevel=5)
+            warnings.warn(batch_norm.REMARK, stacklevel=6)
         with ranks.failures.shared():
             return OwnedStages(specification, modules, ranks.communicator, self._program)
 

@@ -11,17 +11,12 @@ from heterps_configs.documents.estimate import MemoryCurve
 from heterps_envs.problem import Problem
 from heterps_runtime.execution.measured_memory import measured_curve
 from heterps_runtime.process.memory_report import MemoryReport
+from heterps_runtime.results.changes import Replan
 from heterps_runtime.results.generation import Generation
 from heterps_runtime.results.measurements import StageTimes
 from heterps_runtime.results.phases import Phase, phases_of, warm_steps
-from heterps_runtime.results.result import (
-    DeviceReport,
-    DoneSteps,
-    Evaluation,
-    Replan,
-    RunResult,
-    median_step_time_s,
-)
+from heterps_runtime.results.progress import DoneSteps
+from heterps_runtime.results.result import DeviceReport, Evaluation, RunResult, median_step_time_s
 from heterps_runtime.results.step_figures import measured_timeline
 from heterps_runtime.specification.run import RunSpecification
 

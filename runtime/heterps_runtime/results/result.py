@@ -2,118 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.estimate import Estimate, MemoryCurve, TimelineEvent
 from heterps_configs.documents.plan import Plan
 from heterps_runtime.process.memory_report import MemoryReport
+from heterps_runtime.results.changes import Recovery, Replan
 from heterps_runtime.results.measurements import StageTimes
 from heterps_runtime.results.phases import Phase, warm_steps
-from heterps_runtime.results.step_figures import StepFigures
 
 # Of a run directory: the whole result, for reports.
 RESULT_FILE = "run-result.json"
-
-
-@dataclass(frozen=True)
-class StepProgress:
-    """One finished step.
-
-    Attributes:
-        loss: Mean loss of the global batch.
-        generation: 0 for the first plan, one more for every re-plan.
-        measured: What the step took; memory as it was measured in an earlier step of the plan.
-        predicted: What it should have taken.
-        memory_limit_bytes: What each device of the plan has.
-        unlearned: What it should have taken according to the problem that the run began with:
-            drift is told against it.
-    """
-
-    step: int
-    num_steps: int
-    loss: float
-    generation: int
-    measured: StepFigures
-    predicted: StepFigures
-    memory_limit_bytes: Mapping[str, int]
-    unlearned: StepFigures
-
-    @property
-    def step_time_s(self) -> float:
-        """Measured seconds of the step."""
-        return self.measured.step_time_s
-
-
-class DoneSteps:
-    """What is kept of every step of a run: a few numbers each, since there may be millions.
-
-    Attributes:
-        steps: Their numbers, in order.
-        losses: Mean loss of each.
-        step_times_s: As measured.
-        generations: The plan of each.
-    """
-
-    def __init__(self) -> None:
-        self.steps, self.generations = array("q"), array("q")
-        self.losses, self.step_times_s = array("d"), array("d")
-        self._bubbles: dict[str, array[float]] = {}
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self.steps)
-
-    def add(self, progress: StepProgress) -> None:
-        """Takes one more step."""
-        shares = progress.measured.bubble_shares
-        for device in shares.keys() - self._bubbles.keys():
-            self._bubbles[device] = array("d", [math.nan]) * len(self)
-        for device, column in self._bubbles.items():
-            column.append(shares.get(device, math.nan))
-        self.steps.append(progress.step)
-        self.generations.append(progress.generation)
-        self.losses.append(progress.loss)
-        self.step_times_s.append(progress.step_time_s)
-
-    def take_back_from(self, step: int) -> None:
-        """Forgets a step and all later ones: they come again."""
-        while self.steps and self.steps[-1] >= step:
-            for numbers in (self.steps, self.generations):
-                numbers.pop()
-            for figures in (self.losses, self.step_times_s, *self._bubbles.values()):
-                figures.pop()
-
-    def bubbles(self, device: str, indices: Iterable[int]) -> list[tuple[float, float]]:
-        """Step time and bubble share of a device, in those of some steps that measured it."""
-        column = self._bubbles.get(device, array("d"))
-        own = [(self.step_times_s[i], column[i]) for i in indices] if column else []
-        return [(seconds, share) for seconds, share in own if not math.isnan(share)]
-
-
-class Replan(Document):
-    """A switch to a new plan in mid-run.
-
-    Attributes:
-        step: The first step under the new plan.
-        predicted_step_time_s: What the simulator said of the new plan.
-        measured_step_time_s: Median under the new plan.
-        seconds: From the last step under the old plan until the new one was ready.
-        bytes_moved: Parameters and optimizer state that changed their rank.
-    """
-
-    step: int
-    generation: int
-    planner: str
-    predicted_step_time_s: float
-    measured_step_time_s: float
-    seconds: float
-    bytes_moved: int
 
 
 class DeviceReport(Document):
@@ -159,40 +61,6 @@ class Evaluation(Document):
 
     step: int
     figures: Mapping[str, float]
-
-
-class Recovery(Document):
-    """One change of the devices, or one repair among the same ones.
-
-    Attributes:
-        generation: Of the plan that the run went on with; 0 is the first plan's.
-        lost: Devices that had gone.
-        joined: Devices that had come.
-        decision: Which plan, and why.
-        detected_s: From the fault until it was noticed; None where nobody knows when it happened.
-        replanned_s: From then until the new plan was handed out.
-        connected_s: From then until the ranks had met and knew which step is the last.
-        state_s: From then until all state was in place.
-        first_step_s: From the fault (or its notice, or the join's) until a new step was done.
-        pause_s: From the last step before until the first step after.
-        from_step: The first step under the new plan.
-        steps_repeated: Steps that had been done, and were run again.
-        bytes_by_source: What was brought to ranks that did not hold it, and from where.
-    """
-
-    generation: int
-    lost: tuple[str, ...] = ()
-    joined: tuple[str, ...] = ()
-    decision: str = ""
-    detected_s: float | None = None
-    replanned_s: float
-    connected_s: float
-    state_s: float
-    first_step_s: float
-    pause_s: float
-    from_step: int
-    steps_repeated: int = 0
-    bytes_by_source: Mapping[str, int] = {}
 
 
 class RunResult(Document):

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_runtime.results.measurements import Measurements
-from heterps_runtime.results.result import Evaluation, StepProgress
+from heterps_runtime.results.progress import StepProgress
+from heterps_runtime.results.result import Evaluation
 
 
 @dataclass(frozen=True)

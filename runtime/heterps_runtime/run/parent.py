@@ -16,13 +16,8 @@ from heterps_runtime.results.collect import RunRecord, collect
 from heterps_runtime.results.generation import Generation
 from heterps_runtime.results.link_times import Taken, measured_seconds
 from heterps_runtime.results.measurements import newest_measurements
-from heterps_runtime.results.result import (
-    RESULT_FILE,
-    DoneSteps,
-    Evaluation,
-    RunResult,
-    StepProgress,
-)
+from heterps_runtime.results.progress import DoneSteps, StepProgress
+from heterps_runtime.results.result import RESULT_FILE, Evaluation, RunResult
 from heterps_runtime.results.step_figures import StepFigures, step_figures
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.verify import REFERENCE_FILE, max_difference

@@ -11,7 +11,7 @@ from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.online.drift_monitor import Subject
 from heterps_runtime.results.link_times import Route, RouteSeconds
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.results.step_figures import StagePasses, StepFigures
 from heterps_runtime.run.hooks import RunHooks
 from heterps_runtime.run.run_plan import run_plan

@@ -16,7 +16,7 @@ from heterps_configs.documents.run_settings import ElasticSettings, RunSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.spot.availability import hastened, spot_moments
 from heterps_envs.spot.trace import parse_spot_trace
-from heterps_runtime.results.result import Recovery
+from heterps_runtime.results.changes import Recovery
 
 Heterps = Callable[..., Any]
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from heterps.reports.run_progress import RunProgress, shown_progress, step_text
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.results.step_figures import StepFigures
 
 

@@ -8,7 +8,7 @@ from heterps.reports.run_report import recovery_text
 from heterps.run_commands.elastic import absent_at_first, newest_step
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings
-from heterps_runtime.results.result import Recovery
+from heterps_runtime.results.changes import Recovery
 from tests.runtime.elastic.small_runs import chain, elastic_problem
 
 

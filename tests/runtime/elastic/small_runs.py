@@ -24,7 +24,8 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.elastic.records import MembershipChange
 from heterps_runtime.elastic.run_elastic import Whereabouts, run_elastic
-from heterps_runtime.results.result import RunResult, StepProgress
+from heterps_runtime.results.progress import StepProgress
+from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.verify import reference_losses
 from heterps_runtime.specification.build import build_specification

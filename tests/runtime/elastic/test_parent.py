@@ -11,7 +11,7 @@ import pytest
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.elastic.parent import ElasticState
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.specification.build import build_specification
 from tests.runtime.elastic.small_runs import chain, elastic_problem

@@ -53,8 +53,8 @@ def _trainer(plan: Plan) -> PipelineTrainer:
 
 
 def _weights(trainer: PipelineTrainer) -> dict[str, Tensor]:
-    assert trainer._parts is not None
-    return {name: p.detach() for name, p in trainer._parts.owned.parameters.items()}
+    assert trainer._parts.built is not None
+    return {name: p.detach() for name, p in trainer._parts.built.owned.parameters.items()}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed-bfloat16"])

@@ -6,7 +6,7 @@ from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.results.collect import RunRecord
-from heterps_runtime.results.result import DoneSteps
+from heterps_runtime.results.progress import DoneSteps
 from heterps_runtime.specification.build import build_specification
 from tests.runtime.elastic.small_runs import chain, elastic_problem
 

@@ -13,7 +13,7 @@ from heterps_configs.documents.run_settings import CheckpointSettings, RunSettin
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.run.hooks import RunHooks
 from heterps_runtime.run.launcher import run_ranks
 from heterps_runtime.run.run_plan import run_plan

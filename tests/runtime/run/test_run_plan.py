@@ -19,7 +19,7 @@ from heterps_configs.units import bytes_text
 from heterps_envs.online.correction import drift
 from heterps_runtime.execution.memory_check import peak_bytes
 from heterps_runtime.results.measurements import Measurements
-from heterps_runtime.results.result import StepProgress
+from heterps_runtime.results.progress import StepProgress
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from tests.runtime.processes import parent_of, processes_of, ranks_of
