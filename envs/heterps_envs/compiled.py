@@ -22,20 +22,55 @@ ONE: Any = np.int64(1)
 MINUS_ONE: Any = np.int64(-1)
 FALSE: Any = np.bool_(False)
 
-# How kernels are compiled that take arrays and make none. The last word is numba's own, which its
-# documentation does not have.
-BORROWING: dict[str, Any] = {"cache": True, "error_model": "numpy", "_nrt": False}
+# Options of kernels: of those whose errors are Python's, as that of a division by zero, and of all
+# others. Nobody calls them from C, and each wrapper that is not made is a part of the compilation,
+# for which the first command on a machine waits.
+CHECKED: dict[str, Any] = {"cache": True, "no_cfunc_wrapper": True}
+KERNEL: dict[str, Any] = {**CHECKED, "error_model": "numpy"}
+# Of those that take arrays and make none. The last word is numba's own, which its documentation
+# does not have.
+BORROWING: dict[str, Any] = {**KERNEL, "_nrt": False}
 # What such a kernel calls that does make arrays.
 ALLOCATING: dict[str, Any] = {**BORROWING, "_nrt": True}
+# Beside these, of what only kernels call: a call from Python would end the process.
+HELPER: dict[str, Any] = {"no_cpython_wrapper": True}
+
+
+def checked(function: Kernel) -> Kernel:
+    """Compiles a kernel whose errors are Python's."""
+    return _compiled(function, CHECKED)
+
+
+def checked_helper(function: Kernel) -> Kernel:
+    """As `checked`, where only kernels call it."""
+    return _compiled(function, {**CHECKED, **HELPER})
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compiles a kernel that divides by zero as NumPy does."""
+    return _compiled(function, KERNEL)
+
+
+def helper(function: Kernel) -> Kernel:
+    """As `kernel`, where only kernels call it."""
+    return _compiled(function, {**KERNEL, **HELPER})
 
 
 def uncounted(function: Kernel) -> Kernel:
     """Compiles a kernel that makes no arrays; numba refuses one that does."""
-    compiled: Kernel = njit(**BORROWING)(function)
-    return compiled
+    return _compiled(function, BORROWING)
+
+
+def uncounted_helper(function: Kernel) -> Kernel:
+    """As `uncounted`, where only kernels call it."""
+    return _compiled(function, {**BORROWING, **HELPER})
 
 
 def inlined(function: Kernel) -> Kernel:
     """As `uncounted`, part of what calls it: else large tuples are copied for each call."""
-    compiled: Kernel = njit(inline="always", **BORROWING)(function)
+    return _compiled(function, {**BORROWING, "inline": "always"})
+
+
+def _compiled(function: Kernel, options: dict[str, Any]) -> Kernel:
+    compiled: Kernel = njit(**options)(function)
     return compiled

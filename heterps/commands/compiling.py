@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -15,7 +16,12 @@ def run_compile() -> None:
     started = time.perf_counter()
     with (
         remarks.status("compiling kernels, some minutes"),
-        ProcessPoolExecutor(2, get_context("spawn")) as pool,
+        ProcessPoolExecutor(2, get_context("spawn"), _collect_rarely) as pool,
     ):
         list(pool.map(compile_part, PARTS))
     remarks.print(f"kernels are compiled ({seconds_text(time.perf_counter() - started)})")
+
+
+def _collect_rarely() -> None:
+    """A compiler's many small objects live on: looking for garbage takes a tenth of it."""
+    gc.set_threshold(50_000, 20, 20)

@@ -179,7 +179,8 @@ def _kernels() -> Iterator[Finding]:
     """Whether the longest of the compiled kernels is kept."""
     from heterps_agents.exact import front
 
-    path = front._sweep.stats.cache_path
+    sweep: Any = front._sweep
+    path = sweep.stats.cache_path
     folder = Path("" if path is None else path)
     if path is not None and any(folder.glob("front._sweep-*.nbi")):
         yield Finding("kernels", "ok", f"compiled, kept in {folder}")

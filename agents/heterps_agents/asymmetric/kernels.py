@@ -11,11 +11,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from numba import njit
-
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import Built
-from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
+from heterps_envs.compiled import MINUS_ONE, ZERO, checked, uncounted_helper
 from heterps_envs.lanes.beside import held_by, link_behind, put_stage_in_front, stage_of
 
 # What is longer by rounding alone may be shorter.
@@ -57,7 +55,7 @@ class Sweep(NamedTuple):
     rests: Integers
 
 
-@njit(cache=True)
+@checked
 def sweep(k: Any, beside: Any, s: Any) -> None:
     """Fills a `Sweep`.
 
@@ -73,7 +71,7 @@ def sweep(k: Any, beside: Any, s: Any) -> None:
             _link(k, s, first)
 
 
-@uncounted
+@uncounted_helper
 def _link(k: Any, s: Any, first: int) -> None:
     """For each option in front of a cut, the best one behind it."""
     num_bytes = k.output_bytes[s.edges[first] - 1]
@@ -90,7 +88,7 @@ def _link(k: Any, s: Any, first: int) -> None:
                         s.behind[first, kind, vector] = other
 
 
-@uncounted
+@uncounted_helper
 def _best_fronts(k: Any, beside: Any, s: Any, first: int, kind: int) -> None:
     """The best stages of an option that begin at a cut, for each vector, all of it used."""
     start, count = s.edges[first], len(s.totals) - 1
@@ -111,7 +109,7 @@ def _best_fronts(k: Any, beside: Any, s: Any, first: int, kind: int) -> None:
                 _put_alone(k, beside, s, first, stage, count)
 
 
-@uncounted
+@uncounted_helper
 def _take(k: Any, s: Any, kind: int, count: int) -> int:
     """One more replica from what is left of each vector; how many vectors have one."""
     device_class, degree, found = k.class_of_option[kind], k.devices_of_option[kind], 0
@@ -125,7 +123,7 @@ def _take(k: Any, s: Any, kind: int, count: int) -> int:
     return found
 
 
-@uncounted
+@uncounted_helper
 def _put_alone(k: Any, beside: Any, s: Any, first: int, stage: Any, count: int) -> None:
     """A stage up to the last layer, for the vector that has its devices and no others."""
     held = held_by(stage, beside, k.is_gpipe, ZERO)
@@ -139,7 +137,7 @@ def _put_alone(k: Any, beside: Any, s: Any, first: int, stage: Any, count: int) 
                 s.stop[at], s.replicas[at], s.rest[at] = len(s.edges) - 1, stage.replicas, 0
 
 
-@uncounted
+@uncounted_helper
 def _put_in_front(
     k: Any, beside: Any, s: Any, first: int, last: int, stage: Any, count: int
 ) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.asymmetric.pipes import Pipes
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked
 
 # States of the knapsack, and things: products of at most so many.
 MOST_STATES, MOST_WORK = 20_000, 3e6
@@ -166,7 +166,7 @@ def _by_prices(
         prices *= np.where(left > 0, 0.8, 1.1)
 
 
-@njit(cache=True)
+@checked
 def _undominated(worth: Any, vectors: Any) -> Any:
     """Whether no multiset of fewer devices is worth as much."""
     count, num_classes = vectors.shape
@@ -185,7 +185,7 @@ def _undominated(worth: Any, vectors: Any) -> Any:
     return keep
 
 
-@njit(cache=True)
+@checked
 def _fill(
     worth: Any, vectors: Any, device_count: Any, offsets: Any, best: Any, chosen: Any
 ) -> None:

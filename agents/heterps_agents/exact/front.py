@@ -15,7 +15,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.exact.kernels import largest_total_after, link_s
@@ -23,7 +22,7 @@ from heterps_agents.exact.state import Ports, can_be_reached
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import in_flight, never_helps, stage_after_option_s
 from heterps_envs.closed_form.kernel_tables import KernelTables
-from heterps_envs.compiled import ZERO, uncounted
+from heterps_envs.compiled import ZERO, checked, checked_helper, uncounted, uncounted_helper
 
 
 class Needs(NamedTuple):
@@ -202,7 +201,7 @@ def _write_rules(
             twice[row, behind] = share > held
 
 
-@njit(cache=True)
+@checked
 def _sweep(k: Any, space: Any, pool: Any, delay_s: Any, fill_s: Any) -> int:
     """Fills `delay_s` and `fill_s`, front to back; returns the stages tried."""
     least_total = _least_total(space.totals, space.needs.earliest_cut, k.num_layers)
@@ -210,7 +209,7 @@ def _sweep(k: Any, space: Any, pool: Any, delay_s: Any, fill_s: Any) -> int:
     return _fill(k, space, pool, delay_s, fill_s, least_total, _Ends(scratch[0], scratch[1]))
 
 
-@uncounted
+@uncounted_helper
 def _fill(
     k: Any, space: Any, pool: Any, delay_s: Any, fill_s: Any, least_total: Any, ends: Any
 ) -> int:
@@ -227,7 +226,7 @@ def _fill(
     return work
 
 
-@njit(cache=True)
+@checked_helper
 def _least_total(totals: Any, earliest_cut: Any, num_layers: int) -> Any:
     """(L,) fewest devices that can carry what is behind each cut."""
     least = np.full(num_layers, totals.max() + 1)
@@ -239,7 +238,7 @@ def _least_total(totals: Any, earliest_cut: Any, num_layers: int) -> Any:
     return least
 
 
-@uncounted
+@uncounted_helper
 def _put_stages(
     k: Any, space: Any, stop: int, kind: int, least_total: int, pool: Any, ends: Any
 ) -> tuple[int, int]:
@@ -278,7 +277,7 @@ def _put_stages(
     return share, tried
 
 
-@uncounted
+@uncounted_helper
 def _put_stage(pool: Any, rules: Any, stage: Any, ends: Any) -> int:
     """One stage: `closed_form.stage_work_s` solved for the round trip."""
     tried, replicas, compute_s = 0, stage.replicas, stage.compute_s
@@ -315,7 +314,7 @@ def _put_stage(pool: Any, rules: Any, stage: Any, ends: Any) -> int:
     return tried
 
 
-@uncounted
+@uncounted_helper
 def _over_the_cut(
     k: Any,
     space: Any,
@@ -339,7 +338,7 @@ def _over_the_cut(
                 fill_s[behind, state] = max(fill_s[behind, state], longest)
 
 
-@uncounted
+@uncounted_helper
 def _keep(k: Any, space: Any, cut: int, pool: Any, count: int, delay_s: Any, fill_s: Any) -> int:
     """Drops the states whose layers behind the cut cannot keep the limit, and lists the others."""
     needs, totals = space.needs, space.totals

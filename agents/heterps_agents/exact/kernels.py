@@ -15,7 +15,7 @@ from heterps_envs.closed_form.formula import (
     stage_state_bytes,
     stage_work_s,
 )
-from heterps_envs.compiled import ALLOCATING, ONE, uncounted
+from heterps_envs.compiled import ALLOCATING, HELPER, ONE, checked, uncounted, uncounted_helper
 
 _UNLIMITED = 1 << 40
 # Labels that differ by less are one: only the rounding of sums sets them apart.
@@ -51,14 +51,14 @@ def largest_total_after(k: Any, start: int, stop: int, option: int, replicas: in
     return min(most, (held - 1) * replicas)
 
 
-@uncounted
+@uncounted_helper
 def link_s(k: Any, stop: int, kind: int, neighbour: int) -> tuple[float, float]:
     """Latency and transfer seconds of one message over a cut."""
     transfer = k.output_bytes[stop - 1] * k.inverse_bandwidth_s_per_byte[kind, neighbour]
     return k.latency_s[kind, neighbour], transfer
 
 
-@uncounted
+@uncounted_helper
 def _insert(
     labels: Any,
     start: int,
@@ -90,7 +90,7 @@ def _insert(
     return unused + 1
 
 
-@uncounted
+@uncounted_helper
 def _list_states(order: Any, first: Any, states: Any) -> int:
     """Writes the states that have a label at a cut, fewest devices first; returns how many."""
     found = 0
@@ -103,7 +103,7 @@ def _list_states(order: Any, first: Any, states: Any) -> int:
     return found
 
 
-@njit(**ALLOCATING)
+@njit(**ALLOCATING, **HELPER)
 def _thin(labels: Any, delay_s: Any, stop: int, states: Any, width: int) -> None:
     """Drops all labels of a cut but the most promising ones, one of each state."""
     ports = labels.first.shape[1]
@@ -121,7 +121,7 @@ def _thin(labels: Any, delay_s: Any, stop: int, states: Any, width: int) -> None
                 labels.first[stop, port, states[row]] = 0
 
 
-@uncounted
+@uncounted_helper
 def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> int:
     """The front-most start of a stage that keeps the limits with nothing behind it."""
     share = (k.num_micro_batches + replicas - 1) // replicas
@@ -140,7 +140,7 @@ def _earliest_start(k: Any, space: Any, stop: int, kind: int, replicas: int) -> 
     return start
 
 
-@uncounted
+@uncounted_helper
 def _see(k: Any, space: Any, labels: Any, states: Any, stop: int, port: int, seen: Any) -> int:
     """Writes the labels behind a cut as a port sees them, states in order; returns how many.
 
@@ -179,7 +179,7 @@ def _see(k: Any, space: Any, labels: Any, states: Any, stop: int, port: int, see
     return end
 
 
-@uncounted
+@uncounted_helper
 def _collect(
     k: Any,
     space: Any,
@@ -238,7 +238,7 @@ class _Group(NamedTuple):
     earliest: int
 
 
-@uncounted
+@uncounted_helper
 def _extend(
     k: Any,
     space: Any,
@@ -281,7 +281,7 @@ def _extend(
     return unused
 
 
-@njit(cache=True)
+@checked
 def sweep(
     k: Any,
     space: Any,
@@ -307,7 +307,7 @@ def sweep(
     return _sweep(k, space, labels, seen, reached, limits, states)
 
 
-@uncounted
+@uncounted_helper
 def _sweep(
     k: Any,
     space: Any,

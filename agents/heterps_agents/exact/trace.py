@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.exact.kernels import SAME, largest_total_after, link_s
 from heterps_envs.closed_form.formula import (
@@ -15,10 +14,10 @@ from heterps_envs.closed_form.formula import (
     stage_work_s,
 )
 from heterps_envs.closed_form.objective import write_code
-from heterps_envs.compiled import ZERO
+from heterps_envs.compiled import ZERO, checked, checked_helper
 
 
-@njit(cache=True)
+@checked
 def trace_back(k: Any, space: Any, labels: Any, port: int, state: int, code: Any) -> bool:
     """Writes the code of the placement that reaches the best label of a state of layer 0.
 
@@ -41,7 +40,7 @@ def trace_back(k: Any, space: Any, labels: Any, port: int, state: int, code: Any
     return True
 
 
-@njit(cache=True)
+@checked_helper
 def _front_stage(
     k: Any, space: Any, labels: Any, start: int, port: int, state: int, label: int
 ) -> tuple[int, int, int, int, int]:
@@ -75,7 +74,7 @@ class _Stage(NamedTuple):
     replicas: int
 
 
-@njit(cache=True)
+@checked_helper
 def _behind(
     k: Any,
     space: Any,

@@ -29,7 +29,7 @@ from heterps_envs.arrays import Code, Floats, Integers
 from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.objective import MISSES_FLOOR, limited_cost, read_stages, write_code
 from heterps_envs.closed_form.placement import decode
-from heterps_envs.compiled import ALLOCATING, uncounted
+from heterps_envs.compiled import ALLOCATING, uncounted_helper
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.placement_clock import clocked_step_time_s
 from heterps_envs.schedule.shared_sums import SharedParameters, shared_parameters
@@ -191,7 +191,7 @@ def _go_on(k: Any, goal: Any, shared: Any, walk: Any, numbers: Any, threshold: f
             num_bests[0] += 1
 
 
-@uncounted
+@uncounted_helper
 def _change(k: Any, stages: Any, count: int, numbers: Any, used: Any) -> int:
     """Changes stages in one way; returns how many there are then, 0 where it makes no sense."""
     what, row, third, fourth = numbers[0] % _NUM_KINDS, numbers[1] % count, numbers[2], numbers[3]
@@ -223,7 +223,7 @@ def _change(k: Any, stages: Any, count: int, numbers: Any, used: Any) -> int:
     return count if 1 <= stages[row, 2] <= most and stages[row, 2] != old else 0
 
 
-@uncounted
+@uncounted_helper
 def _hand_over(stages: Any, count: int, row: int, other: int, handed: int, most: int) -> int:
     """Gives replicas to another stage of the same option."""
     if other == row or stages[other, 1] != stages[row, 1] or stages[row, 2] <= handed:
@@ -233,7 +233,7 @@ def _hand_over(stages: Any, count: int, row: int, other: int, handed: int, most:
     return count if stages[other, 2] <= most else 0
 
 
-@uncounted
+@uncounted_helper
 def _join(stages: Any, count: int, row: int, number: int, most: int) -> int:
     """Joins a stage with the next one, on the devices of either or, of one option, of both."""
     if row == count - 1:

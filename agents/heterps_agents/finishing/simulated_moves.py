@@ -12,7 +12,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.finishing.simulated_costs import Simulated, SimulatedCosts
 from heterps_agents.search.refine import climb
@@ -26,7 +25,7 @@ from heterps_envs.arrays import Code, Floats
 from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import Goal, limited_cost, read_stages, write_code
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import checked, uncounted_helper
 
 # Moves begin at placements within this factor of the best, by the simulator.
 NEAR = 1.03
@@ -117,7 +116,7 @@ def moves(code: Code, kernel: KernelTables, goal: Goal) -> list[Code]:
     return list(distinct.values())
 
 
-@njit(cache=True)
+@checked
 def _list_moves(k: Any, goal: Any, code: Any, codes: Any, costs: Floats) -> int:
     """Writes the moves of a code and what they cost by the closed form; returns how many."""
     stages = np.empty((k.num_layers + 1, 3), np.int64)
@@ -161,7 +160,7 @@ def _list_moves(k: Any, goal: Any, code: Any, codes: Any, costs: Floats) -> int:
     return found
 
 
-@uncounted
+@uncounted_helper
 def _unite(k: Any, stages: Any, count: int, row: int) -> int:
     """Joins a stage with the next one of its class, on the devices of both; 0 for other classes."""
     together = stages[row, 2] + stages[row + 1, 2]

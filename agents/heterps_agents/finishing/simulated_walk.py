@@ -11,7 +11,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.finishing.simulated_costs import Simulated, SimulatedCosts
 from heterps_agents.interface.question import Question
@@ -20,6 +19,7 @@ from heterps_agents.search.stage_changes import change_stages, copy_stages, num_
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.objective import MISSES_FLOOR, limited_cost, read_stages, write_code
+from heterps_envs.compiled import checked
 
 # A change may be so much worse in the beginning, of what the placement costs.
 THRESHOLD = 0.05
@@ -78,7 +78,7 @@ def neighbours(code: Code, question: Question, rng: np.random.Generator) -> list
     return list(distinct.values())
 
 
-@njit(cache=True)
+@checked
 def _draw(k: Any, goal: Any, code: Any, numbers: Any, codes: Any) -> int:
     """Writes changes of a code that fit by the closed form; returns how many."""
     stages = np.empty((k.num_layers + 1, 3), np.int64)

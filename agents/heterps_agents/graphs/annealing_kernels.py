@@ -6,11 +6,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.graphs.moves import move_nodes, take_piece
-from heterps_envs.compiled import ZERO, uncounted
+from heterps_envs.compiled import ZERO, kernel, uncounted, uncounted_helper
 from heterps_envs.graphs.problem import Placement
 from heterps_envs.graphs.resimulation import ROUNDING, Blocks, keep_placement, step_time_within
 from heterps_envs.graphs.simulator import one_graph, overflow_of, step_time_of
@@ -48,7 +47,7 @@ class Search(NamedTuple):
     num_able: NDArray[np.int64]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def placement_cost(p: Any, z: int, devices: Any, state: Any) -> tuple[float, bool]:
     """What the search minimises, as `heterps_envs.graphs.simulator.graph_cost`; whether it fits."""
     step_time_s = step_time_of(p, z, devices, state)
@@ -117,7 +116,7 @@ def anneal_chunk(
             costs[1], best_fits = costs[0], fits
 
 
-@uncounted
+@uncounted_helper
 def _move_memory(p: Any, z: int, first: int, stop: int, search: Any) -> None:
     """Moves the memory of the moved nodes from number `first` on."""
     for index in range(first, stop):
@@ -126,7 +125,7 @@ def _move_memory(p: Any, z: int, first: int, stop: int, search: Any) -> None:
         search.memory_bytes[search.trial[node]] += p.memory_bytes[z, node]
 
 
-@uncounted
+@uncounted_helper
 def _make_room(p: Any, z: int, rng: Any, count: int, search: Any) -> int:
     """Random nodes leave a device that is too full now, for where the last to come was before.
 
@@ -148,7 +147,7 @@ def _make_room(p: Any, z: int, rng: Any, count: int, search: Any) -> int:
     return count
 
 
-@uncounted
+@uncounted_helper
 def _overflow_after(p: Any, z: int, fits: bool, count: int, search: Any) -> float:
     """The overflow of `search.trial`."""
     memory_bytes, is_sure = search.memory_bytes, fits

@@ -14,7 +14,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.graphs.annealing import able_devices, repair
@@ -25,6 +24,7 @@ from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.planner import Budget
 from heterps_agents.search.genetic import MUTATION, population_size
 from heterps_envs.arrays import Floats
+from heterps_envs.compiled import checked, checked_helper, kernel
 from heterps_envs.graphs.problem import GraphTables, Placement, pack_graphs
 from heterps_envs.graphs.simulator import empty_row, overflow_of
 
@@ -84,7 +84,7 @@ class _Population(NamedTuple):
     fits: NDArray[np.bool_]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _evolve(
     p: Any,
     z: int,
@@ -129,7 +129,7 @@ def _evolve(
             costs[worst], fits[worst] = cost, is_fitting
 
 
-@njit(cache=True)
+@checked_helper
 def _worst(costs: Any, fits: Any) -> int:
     """A member that is not there yet, else the dearest that does not fit, else the dearest."""
     worst = 0
@@ -143,7 +143,7 @@ def _worst(costs: Any, fits: Any) -> int:
     return worst
 
 
-@njit(cache=True)
+@checked_helper
 def _parent(rng: Any, costs: Any, fits: Any) -> int:
     """The better of two random members."""
     first, second = int(rng.random() * len(costs)), int(rng.random() * len(costs))
@@ -152,7 +152,7 @@ def _parent(rng: Any, costs: Any, fits: Any) -> int:
     return first if costs[first] <= costs[second] else second
 
 
-@njit(cache=True)
+@checked
 def take_range(rng: Any, nodes: int, father: Any, child: Any) -> None:
     """Two-point crossover in the order of the nodes, in place."""
     first, second = int(rng.random() * nodes), int(rng.random() * nodes)

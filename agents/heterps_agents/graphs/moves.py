@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted_helper
 
 # Shares of the moves; the rest swaps.
 _SINGLE, _CHAIN, _RANGE = 0.3, 0.45, 0.1
@@ -24,7 +24,7 @@ _LONGEST_PIECE = 12
 _TO_NEIGHBOUR = 0.4
 
 
-@uncounted
+@uncounted_helper
 def _runs_on(p: Any, z: int, node: int, device: int) -> bool:
     return p.forward_s[z, node, device] < np.inf  # type: ignore[no-any-return]
 
@@ -39,7 +39,7 @@ def _put(devices: Any, node: int, device: int, moved: Any, count: int) -> int:
     return count + 1
 
 
-@uncounted
+@uncounted_helper
 def _target(p: Any, z: int, rng: Any, able: Any, num_able: Any, node: int, devices: Any) -> int:
     """Where a node may go: to a neighbour in the graph, or anywhere."""
     if rng.random() < _TO_NEIGHBOUR:
@@ -57,7 +57,7 @@ def _target(p: Any, z: int, rng: Any, able: Any, num_able: Any, node: int, devic
     return able[node, int(rng.random() * num_able[node])]  # type: ignore[no-any-return]
 
 
-@uncounted
+@uncounted_helper
 def move_nodes(p: Any, z: int, rng: Any, able: Any, num_able: Any, devices: Any, moved: Any) -> int:
     """Changes a placement in one random way, in place.
 
@@ -101,7 +101,7 @@ def move_nodes(p: Any, z: int, rng: Any, able: Any, num_able: Any, devices: Any,
     return count
 
 
-@uncounted
+@uncounted_helper
 def take_piece(nodes: int, rng: Any, others: Any, devices: Any, moved: Any) -> int:
     """Takes over some nodes that follow each other from another placement; short pieces prevail.
 

@@ -10,9 +10,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.compiled import helper, kernel
 from heterps_envs.environments.base.state import LARGEST_RATIO, RUNNING
 from heterps_envs.environments.graph.kernels import advance_graphs, observe_graphs
 from heterps_envs.environments.graph.state import (
@@ -146,7 +146,7 @@ class _Scratch(NamedTuple):
     logits: Floats
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def roll_out(
     p: Any,
     guides: Any,
@@ -199,7 +199,7 @@ def roll_out(
         advance_graphs(p, guides, rows, view, actions)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _scale(view: Any, scales: Any) -> None:
     limit = np.float32(LARGEST_RATIO)
     for row in range(len(view.state)):
@@ -213,7 +213,7 @@ def _scale(view: Any, scales: Any) -> None:
                     view.candidates[row, device, index] = min(limit, max(-limit, value))
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _gather(rows: Any, view: Any, scratch: Any) -> int:
     """Lists the allowed devices of running placements; returns how many there are."""
     count = 0
@@ -228,7 +228,7 @@ def _gather(rows: Any, view: Any, scratch: Any) -> int:
     return count
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _score(state: Any, weights: Any, first: Any, last: Any, count: int, s: Any) -> None:
     """Logits of the gathered candidates; also the context of every placement."""
     zero, hidden = np.float32(0.0), len(first)
@@ -266,7 +266,7 @@ def _score(state: Any, weights: Any, first: Any, last: Any, count: int, s: Any) 
     np.dot(layer, weights.score_out, s.logits[:count])
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _choose(count: int, draws: Any, rng: Any, s: Any, actions: Any, record: Any, node: int) -> None:
     """Draws a device for every placement (the largest logit plus Gumbel noise is a sample)."""
     temperature, given = draws
@@ -292,7 +292,7 @@ def _choose(count: int, draws: Any, rng: Any, s: Any, actions: Any, record: Any,
         begin = end
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def mean_messages(nodes: Any, listener: Any, speaker: Any) -> Any:
     """What each node hears: the mean over its speakers; zeros where there is none.
 

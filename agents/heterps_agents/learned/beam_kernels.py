@@ -13,13 +13,13 @@ from numba import njit
 
 from heterps_agents.learned.policy_kernels import score
 from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
-from heterps_envs.compiled import ALLOCATING, BORROWING, ZERO
+from heterps_envs.compiled import ALLOCATING, BORROWING, HELPER, ZERO, checked, helper, kernel
 from heterps_envs.environments.base.state import RUNNING
 from heterps_envs.environments.stage.kernels import observe_row
 from heterps_envs.environments.stage.state import NUM_CUTS, NUM_RUNGS, option_of
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def front_delays(p: Any, out: Any) -> None:
     """Least fill that the layers before a cut add, the message over the cut included.
 
@@ -98,7 +98,7 @@ def expand(terms: Any, level: Any, count: int, room: Any) -> tuple[int, int]:
     return found, parents
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _copy_row(rows: Any, row: int, out: Any, to: int) -> None:
     out.problem[to], out.target_s[to] = rows.problem[row], rows.target_s[row]
     out.fill_limit_s[to], out.position[to] = rows.fill_limit_s[row], rows.position[row]
@@ -109,7 +109,7 @@ def _copy_row(rows: Any, row: int, out: Any, to: int) -> None:
     out.used[to] = rows.used[row]
 
 
-@njit(**ALLOCATING)
+@njit(**ALLOCATING, **HELPER)
 def _finish(terms: Any, level: Any, row: int, view: Any, action: int, nodes: Any) -> None:
     """Records a candidate that covers the rest, if it is among the best of its beam.
 
@@ -138,13 +138,13 @@ def _finish(terms: Any, level: Any, row: int, view: Any, action: int, nodes: Any
     _put_node(nodes, node, beams.node[row], ZERO, kind, replicas)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _put_node(nodes: Any, node: int, behind: int, start: int, kind: int, replicas: int) -> None:
     nodes.behind[node], nodes.first_layer[node] = behind, start
     nodes.device_class[node], nodes.replicas[node] = kind, replicas
 
 
-@njit(**BORROWING)
+@njit(**BORROWING, **HELPER)
 def _is_useful(terms: Any, level: Any, row: int, view: Any, action: int, start: int) -> bool:
     """Whether a completion may still beat the best: by its delay, and by the work that is left."""
     p, rows, beams = terms.problems, level.rows, level.beams
@@ -164,7 +164,7 @@ def _is_useful(terms: Any, level: Any, row: int, view: Any, action: int, start: 
     return p.value_prefix_s[z, start] < free_price * best_s  # type: ignore[no-any-return]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def select(
     terms: Any, level: Any, room: Any, found: int, total: Any, following: Any, nodes: int
 ) -> int:
@@ -233,7 +233,7 @@ def select(
     return kept
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _state_key(rows: Any, row: int, front: int, device_class: int, taken: int) -> int:
     """One number for (layers left, front option, devices used)."""
     key = front
@@ -242,7 +242,7 @@ def _state_key(rows: Any, row: int, front: int, device_class: int, taken: int) -
     return key
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def run_levels(
     terms: Any,
     weights: Any,
@@ -284,7 +284,7 @@ def run_levels(
     return count, nodes
 
 
-@njit(cache=True)
+@checked
 def write_found(beams: Any, nodes: Any, num_layers: Any, code: Any) -> None:
     """Writes the best placement of every beam.
 

@@ -8,6 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from heterps_envs.compiled import KERNEL
+
 Floats = NDArray[np.float32]
 
 
@@ -25,7 +27,7 @@ class ScorerWeights(NamedTuple):
     score_out: Floats  # (hidden,)
 
 
-@njit(cache=True, fastmath=True, error_model="numpy")
+@njit(**KERNEL, fastmath=True)
 def score(w: Any, candidates: Any, state: Any, row: Any, out: Any) -> None:
     """Log-probabilities of candidates among those of their row.
 

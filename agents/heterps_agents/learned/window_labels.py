@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import helper, uncounted_helper
 
 TABLE = 1024
 # As a number of stages: no more may follow.
@@ -74,7 +73,7 @@ def labels_for(size: int, layers: int, classes: int, options: int) -> Labels:
     )
 
 
-@uncounted
+@uncounted_helper
 def put_label(
     labels: Any,
     unused: int,
@@ -110,7 +109,7 @@ def put_label(
     labels.key[unused] = key
 
 
-@uncounted
+@uncounted_helper
 def keep_label(labels: Any, label: int) -> int:
     """Adds a label to its cut, unless another one is as good; returns the next unused one."""
     cut, key = labels.cut[label], labels.key[label]
@@ -136,7 +135,7 @@ def keep_label(labels: Any, label: int) -> int:
     return label + 1
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def put_stages(stages: Any, count: int, first: int, last: int, labels: Any, winner: int) -> int:
     """Puts the stages of a label in the window's place; returns how many there are then.
 

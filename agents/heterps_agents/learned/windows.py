@@ -12,7 +12,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.learned.window_labels import keep_label, put_label, put_stages
 from heterps_envs.arrays import Floats, Integers
@@ -26,7 +25,7 @@ from heterps_envs.closed_form.formula import (
 )
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR, Goal, graded_cost
-from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
+from heterps_envs.compiled import MINUS_ONE, ZERO, helper, kernel, uncounted_helper
 
 _GAIN = 1 - 1e-9
 
@@ -83,7 +82,7 @@ class _Found(NamedTuple):
     best: float
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def improve_windows(
     problem: Any, stages: Any, count: int, cost: float, size: int, labels: Any, most: int
 ) -> tuple[int, float, int]:
@@ -113,7 +112,7 @@ def improve_windows(
     return count, cost, tries.done[0]
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _improve_window(
     problem: Any,
     stages: Any,
@@ -148,7 +147,7 @@ def _improve_window(
     return put_stages(stages, count, first, last, labels, winner), best
 
 
-@uncounted
+@uncounted_helper
 def _sweep(problem: Any, window: Any, labels: Any, best: float, tries: Any) -> tuple[int, float]:
     """Fills the labels from the window's end to its begin; returns the best one, and its cost.
 
@@ -171,7 +170,7 @@ def _sweep(problem: Any, window: Any, labels: Any, best: float, tries: Any) -> t
     return found.winner, found.best
 
 
-@uncounted
+@uncounted_helper
 def _start(k: Any, stages: Any, count: int, last: int, labels: Any) -> None:
     """Label 0: the stages behind the window."""
     behind_s, fill_s, total, next_kind, price = 0.0, 0.0, ZERO, MINUS_ONE, 0.0
@@ -191,7 +190,7 @@ def _start(k: Any, stages: Any, count: int, last: int, labels: Any) -> None:
     labels.price[0], labels.behind_s[0], labels.fill_s[0] = price, behind_s, fill_s
 
 
-@uncounted
+@uncounted_helper
 def _least_delays(k: Any, window: Any, delay_s: Any, scratch: Any) -> None:
     """Fill of what is in front: fixed stages exactly, layers of the window at best."""
     stages, first, begin, free = window.stages, window.first, window.begin, window.free
@@ -231,7 +230,7 @@ def _least_delays(k: Any, window: Any, delay_s: Any, scratch: Any) -> None:
             delay_s[cut, behind] = least
 
 
-@uncounted
+@uncounted_helper
 def _extend(
     problem: Any, window: Any, labels: Any, stop: int, label: int, found: Any, tries: Any
 ) -> Any:
@@ -292,7 +291,7 @@ def _extend(
     return _Found(unused, winner, best)
 
 
-@uncounted
+@uncounted_helper
 def _complete(k: Any, goal: Any, window: Any, labels: Any, label: int) -> float:
     """Cost with the fixed stages in front; inf where they do not fit any more."""
     behind_s, fill_s = labels.behind_s[label], labels.fill_s[label]

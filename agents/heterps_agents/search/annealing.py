@@ -30,7 +30,7 @@ from heterps_envs.closed_form.objective import (
     limited_cost,
     read_stages,
 )
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted, uncounted_helper
 
 DEFAULT_EVALUATIONS = 100_000
 START_TEMPERATURE, POLISH_TEMPERATURE = 0.1, 0.03
@@ -202,7 +202,7 @@ def move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
     return count
 
 
-@uncounted
+@uncounted_helper
 def _most_replicas(k: Any, kind: int) -> int:
     """The most that the devices of an option's class suffice for; 1 where they do for none."""
     all_of_class = k.device_count[k.class_of_option[kind]] // k.devices_of_option[kind]
@@ -210,7 +210,7 @@ def _most_replicas(k: Any, kind: int) -> int:
     return most
 
 
-@uncounted
+@uncounted_helper
 def _free_option(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
     """A random option; one with free devices where the first two draws find one."""
     used[:] = 0
@@ -224,7 +224,7 @@ def _free_option(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
     return kind
 
 
-@uncounted
+@uncounted_helper
 def _shift_cut(rng: Any, stages: Any, count: int, row: int) -> None:
     """Moves the cut behind a stage by one layer, or by a random share of the stage that shrinks."""
     if row + 1 >= count:
@@ -239,7 +239,7 @@ def _shift_cut(rng: Any, stages: Any, count: int, row: int) -> None:
     stages[row, 0] = stop + sign * length
 
 
-@uncounted
+@uncounted_helper
 def _split(k: Any, rng: Any, stages: Any, count: int, row: int, start: int, used: Any) -> int:
     """Cuts a stage in two; one half keeps class and replicas, the other gets one device."""
     kind = _free_option(k, rng, stages, count, used)
@@ -251,7 +251,7 @@ def _split(k: Any, rng: Any, stages: Any, count: int, row: int, start: int, used
     return count + 1
 
 
-@uncounted
+@uncounted_helper
 def _merge(rng: Any, stages: Any, count: int, row: int) -> int:
     """Joins a stage with the next one, on the devices of either."""
     if rng.random() < 0.5:

@@ -12,7 +12,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.interface.chunks import chunks
@@ -31,7 +30,7 @@ from heterps_envs.closed_form.objective import (
     reverse_stages,
     search_cost,
 )
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import checked, uncounted, uncounted_helper
 
 DEFAULT_EVALUATIONS = 100_000
 # A generation: this share of the evaluations, within limits; and where only seconds are limited.
@@ -115,7 +114,7 @@ def _uniform(kernel: KernelTables) -> _Model:
     )
 
 
-@njit(cache=True)
+@checked
 def _search(k: Any, goal: Any, evaluations: int, rng: Any, model: Any, generation: Any) -> None:
     """Draws one member for each evaluation; fits the model whenever a generation is full."""
     used = np.empty(k.num_classes, np.int64)
@@ -172,7 +171,7 @@ def _draw(k: Any, rng: Any, model: Any, stages: Any, used: Any) -> int:
     return count
 
 
-@uncounted
+@uncounted_helper
 def _draw_option(k: Any, rng: Any, shares: Any, used: Any) -> int:
     """An option with free devices; -1 where there is none."""
     total = 0.0
@@ -189,7 +188,7 @@ def _draw_option(k: Any, rng: Any, shares: Any, used: Any) -> int:
     return last
 
 
-@uncounted
+@uncounted_helper
 def _draw_index(rng: Any, shares: Any) -> int:
     """An index with a probability in proportion to its share."""
     left = rng.random() * shares.sum()
@@ -200,7 +199,7 @@ def _draw_index(rng: Any, shares: Any) -> int:
     return len(shares) - 1
 
 
-@njit(cache=True)
+@checked
 def _fit(model: Any, generation: Any) -> int:
     """Moves the model towards the elite, and the elite to the front; returns its size."""
     order = np.argsort(generation.costs)

@@ -13,7 +13,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.question import Question
@@ -30,7 +29,7 @@ from heterps_envs.closed_form.objective import (
     limited_cost,
     read_stages,
 )
-from heterps_envs.compiled import ZERO, uncounted
+from heterps_envs.compiled import ZERO, checked, uncounted, uncounted_helper
 
 DEFAULT_EVALUATIONS = 100_000
 # Population: this share of the evaluations, within limits.
@@ -67,7 +66,7 @@ def population_size(evaluations: int | None) -> int:
     return min(LARGEST, max(SMALLEST, wanted))
 
 
-@njit(cache=True)
+@checked
 def _evolve(
     k: Any, goal: Any, evaluations: int, rng: Any, population: Any, counts: Any, costs: Any
 ) -> None:
@@ -101,7 +100,7 @@ def _evolve(
             counts[worst], costs[worst] = count, cost
 
 
-@njit(cache=True)
+@checked
 def draw_member(k: Any, rng: Any, stages: Any, used: Any) -> int:
     """A random placement, which keeps devices and memory where some draws find one.
 
@@ -115,7 +114,7 @@ def draw_member(k: Any, rng: Any, stages: Any, used: Any) -> int:
     return 1
 
 
-@uncounted
+@uncounted_helper
 def _parent(rng: Any, costs: Any) -> int:
     """The better of two random members."""
     first, second = int(rng.random() * len(costs)), int(rng.random() * len(costs))

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.question import Question
@@ -19,7 +18,7 @@ from heterps_envs.closed_form.objective import (
     search_cost,
     write_code,
 )
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import checked, uncounted_helper
 
 DEFAULT_EVALUATIONS = 10_000
 
@@ -38,7 +37,7 @@ def random_code(question: Question) -> Code | None:
     return best_code
 
 
-@njit(cache=True)
+@checked
 def _sample(k: Any, goal: Any, evaluations: int, rng: Any, best_code: Any) -> float:
     """Writes the code of the best of some random placements; returns its cost, inf for none."""
     stages = np.empty((k.num_layers, 3), np.int64)
@@ -55,7 +54,7 @@ def _sample(k: Any, goal: Any, evaluations: int, rng: Any, best_code: Any) -> fl
     return best_cost
 
 
-@uncounted
+@uncounted_helper
 def draw(k: Any, rng: Any, stages: Any, used: Any) -> int:
     """One random placement, back to front: class, replicas and number of layers of each stage.
 
@@ -95,7 +94,7 @@ def draw(k: Any, rng: Any, stages: Any, used: Any) -> int:
     return count
 
 
-@uncounted
+@uncounted_helper
 def _has_room(k: Any, used: Any) -> bool:
     """Whether the devices left suffice for a stage of any option."""
     for option in range(k.num_options):  # noqa: SIM110 - compiled

@@ -12,7 +12,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.search.stage_changes import change_stages, copy_stages, num_changes
@@ -24,7 +23,7 @@ from heterps_envs.closed_form.objective import (
     search_cost,
     write_code,
 )
-from heterps_envs.compiled import FALSE, uncounted
+from heterps_envs.compiled import FALSE, checked, uncounted, uncounted_helper
 from heterps_envs.environments.stage.packed import StageProblems, kernel_of
 
 # How far a cut is moved at once, in layers, nearest first.
@@ -60,7 +59,7 @@ def refine(
             code[row, :, :layers] = codes
 
 
-@njit(cache=True)
+@checked
 def _refine_all(k: Any, step_time_s: Any, bottleneck_s: Any, codes: Any) -> None:
     stages, used = np.empty((k.num_layers, 3), np.int64), np.empty(k.num_classes, np.int64)
     for index in range(len(step_time_s)):
@@ -88,7 +87,7 @@ def fill_s(k: Any, stages: Any, count: int) -> float:
     return fill
 
 
-@uncounted
+@uncounted_helper
 def climb(
     k: Any,
     goal: Any,
@@ -120,7 +119,7 @@ def climb(
     return best, spent
 
 
-@uncounted
+@uncounted_helper
 def descend(
     k: Any,
     goal: Any,
@@ -193,7 +192,7 @@ def no_elite(size: int, layers: int) -> Elite:
     )
 
 
-@njit(cache=True)
+@checked
 def admit(elite: Elite, stages: Any, count: int, cost: float, is_done: bool) -> None:
     """Puts a placement among the best, if it is one of them."""
     place = len(elite.cost) - 1
@@ -210,7 +209,7 @@ def admit(elite: Elite, stages: Any, count: int, cost: float, is_done: bool) -> 
     elite.cost[place], elite.is_done[place] = cost, is_done
 
 
-@njit(cache=True)
+@checked
 def descend_best(
     k: Any,
     goal: Any,
@@ -260,7 +259,7 @@ def descend_best(
     return spent
 
 
-@uncounted
+@uncounted_helper
 def _shape(stages: Any, count: int) -> int:
     """One number for the classes and replicas in order."""
     shape = count

@@ -5,20 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from heterps_envs.closed_form.formula import MAX_REPLICAS
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted, uncounted_helper
 
 # What `numbered_change` knows by name.
 OTHER_OPTION, SWAP, SPLIT = 0, 1, 2
 
 
-@uncounted
+@uncounted_helper
 def copy_stage(stages: Any, row: int, out: Any, place: int) -> None:
     """Writes one stage to another place."""
     for column in range(3):
         out[place, column] = stages[row, column]
 
 
-@uncounted
+@uncounted_helper
 def copy_stages(stages: Any, count: int, out: Any) -> None:
     """Writes the first stages to another array."""
     for row in range(count):
@@ -102,7 +102,7 @@ def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int
     return _split(stages, count, row, kind, which % 2, replicas)
 
 
-@uncounted
+@uncounted_helper
 def _other_option(k: Any, stages: Any, count: int, row: int, kind: int, free: Any) -> int:
     own, device_class = stages[row, 1], k.class_of_option[kind]
     room = free[device_class]
@@ -115,7 +115,7 @@ def _other_option(k: Any, stages: Any, count: int, row: int, kind: int, free: An
     return count
 
 
-@uncounted
+@uncounted_helper
 def _other_replicas(k: Any, stages: Any, count: int, row: int, more: int, free: Any) -> int:
     replicas = stages[row, 2] + more
     most = min(k.num_micro_batches, MAX_REPLICAS)
@@ -127,7 +127,7 @@ def _other_replicas(k: Any, stages: Any, count: int, row: int, more: int, free: 
     return count
 
 
-@uncounted
+@uncounted_helper
 def _hand_over(stages: Any, count: int, row: int, other: int) -> int:
     if other == row or stages[other, 1] != stages[row, 1] or stages[row, 2] == 1:
         return 0
@@ -136,7 +136,7 @@ def _hand_over(stages: Any, count: int, row: int, other: int) -> int:
     return count
 
 
-@uncounted
+@uncounted_helper
 def _swap(stages: Any, count: int, row: int, other: int) -> int:
     same = stages[other, 1] == stages[row, 1] and stages[other, 2] == stages[row, 2]
     if other <= row or same:
@@ -148,7 +148,7 @@ def _swap(stages: Any, count: int, row: int, other: int) -> int:
     return count
 
 
-@uncounted
+@uncounted_helper
 def _join(stages: Any, count: int, row: int, on_own: bool) -> int:
     if row + 1 >= count:
         return 0
@@ -159,7 +159,7 @@ def _join(stages: Any, count: int, row: int, on_own: bool) -> int:
     return count - 1
 
 
-@uncounted
+@uncounted_helper
 def _split(stages: Any, count: int, row: int, kind: int, half: int, replicas: int) -> int:
     start = stages[row - 1, 0] if row > 0 else 0
     if stages[row, 0] - start < 2:

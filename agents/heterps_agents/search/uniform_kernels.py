@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked, checked_helper
 
 
 class Groups(NamedTuple):
@@ -109,7 +109,7 @@ class Work(NamedTuple):
     most_bucket_bytes: float
 
 
-@njit(cache=True)
+@checked
 def even_costs(ways: Integers, groups: Groups, stages: Stages, nets: Nets, work: Work) -> Floats:
     """Seconds and bytes of even ways.
 
@@ -145,7 +145,7 @@ def even_costs(ways: Integers, groups: Groups, stages: Stages, nets: Nets, work:
     return found
 
 
-@njit(cache=True)
+@checked_helper
 def _passed(
     way: Way,
     replica: int,
@@ -184,7 +184,7 @@ def _passed(
     return least_s, lacks_bytes
 
 
-@njit(cache=True)
+@checked_helper
 def _summed(
     way: Way, stage: int, groups: Groups, stages: Stages, nets: Nets, work: Work
 ) -> tuple[float, float]:
@@ -216,13 +216,13 @@ def _summed(
     return early_s + last_s, hops * latency_s + moved_s + last_s
 
 
-@njit(cache=True)
+@checked_helper
 def _group(way: Way, stage: int, replica: int) -> int:
     """The place of a stage's replica among all groups."""
     return way.first_group + stage * way.along + replica * way.across
 
 
-@njit(cache=True)
+@checked_helper
 def _ring(way: Way, stage: int, groups: Groups, nets: Nets) -> tuple[float, float]:
     """Latency and seconds per byte of the slowest link from replica to replica."""
     latency_s = s_per_byte = 0.0
@@ -234,14 +234,14 @@ def _ring(way: Way, stage: int, groups: Groups, nets: Nets) -> tuple[float, floa
     return latency_s, s_per_byte
 
 
-@njit(cache=True)
+@checked_helper
 def _link(nets: Nets, groups: Groups, one: int, two: int) -> tuple[float, float]:
     """Latency and seconds per byte between two groups."""
     here, there = groups.node[one], groups.node[two]
     return nets.latency_s[here, there], nets.s_per_byte[here, there]
 
 
-@njit(cache=True)
+@checked_helper
 def _backward_s(way: Way, stage: int, group: int, groups: Groups, stages: Stages) -> float:
     """Of one micro-batch, with what is computed again."""
     place, kind = way.first_stage + stage, groups.kind[group]
@@ -249,7 +249,7 @@ def _backward_s(way: Way, stage: int, group: int, groups: Groups, stages: Stages
     return own_s
 
 
-@njit(cache=True)
+@checked_helper
 def _message_s(
     way: Way, stage: int, group: int, groups: Groups, stages: Stages, nets: Nets
 ) -> float:

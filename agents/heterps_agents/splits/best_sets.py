@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.splits.border_states import BorderStates
 from heterps_envs.arrays import Floats
+from heterps_envs.compiled import checked, checked_helper
 
 MULTIPLIER_STEPS = 30
 
@@ -81,7 +81,7 @@ def best_set(
     return BestSet(min(upper, most), sets)
 
 
-@njit(cache=True)
+@checked
 def _least_multiplier(s: Any, items: Any, remaining: Any) -> tuple[float, float]:
     """Least Lagrangian bound over the multipliers; leaves its completion values in `remaining`."""
     limit_s, low, high = items.limit_s, 0.0, 1.0
@@ -109,7 +109,7 @@ def _least_multiplier(s: Any, items: Any, remaining: Any) -> tuple[float, float]
     return best, best_multiplier
 
 
-@njit(cache=True)
+@checked_helper
 def _complete(s: Any, items: Any, multiplier: float, remaining: Any) -> tuple[float, float]:
     """Most that value minus multiplier x load of the rest can reach, for every state.
 
@@ -137,7 +137,7 @@ def _complete(s: Any, items: Any, multiplier: float, remaining: Any) -> tuple[fl
     return remaining[0], load
 
 
-@njit(cache=True)
+@checked
 def _label(
     s: Any,
     items: Any,

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
@@ -30,6 +29,7 @@ from heterps_agents.splits.border_states import BorderStates, border_states
 from heterps_agents.splits.groups import GroupGraph
 from heterps_agents.splits.search import Devices, loads_of
 from heterps_envs.arrays import Floats
+from heterps_envs.compiled import checked
 
 NUM_CELLS, MAX_CELLS = 1000, 16_000
 MAX_ROUNDS = 150
@@ -277,7 +277,7 @@ class SplitBound:
         return _Reach(reached, cpu_worth if self.devices.num_cpus else 0.0, is_coarse)
 
 
-@njit(cache=True)
+@checked
 def _least_loads(s: Any, seconds: Any, least: Any) -> None:
     """Least load of an accelerator that holds each group, in the order of the layers."""
     groups = len(seconds)

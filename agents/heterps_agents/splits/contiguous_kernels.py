@@ -9,14 +9,14 @@ of `upper_s` or more, and ideals whose rest is too much for the devices that are
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.splits.ideals import IdealTables
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked, checked_helper
 
 
-@njit(cache=True)
+@checked
 def sweep(
     tables: IdealTables,
     num_accelerators: int,
@@ -115,7 +115,7 @@ def sweep(
     return value, origin
 
 
-@njit(cache=True)
+@checked_helper
 def contains(words: NDArray[np.uint64], larger: int, smaller: int) -> bool:
     """Whether one ideal holds all groups of the other."""
     for word in range(words.shape[1]):  # noqa: SIM110 (numba compiles no generator)
@@ -124,7 +124,7 @@ def contains(words: NDArray[np.uint64], larger: int, smaller: int) -> bool:
     return True
 
 
-@njit(cache=True)
+@checked_helper
 def _shared(tables: IdealTables, pins: Integers, other: int) -> float:
     """What the cut nets of both ideals count too much, for the groups between them.
 

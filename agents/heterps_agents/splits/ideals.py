@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.splits.convex_groups import ConvexGroups
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked
 
 Words = NDArray[np.uint64]
 
@@ -109,7 +109,7 @@ def _producer_words(count: int, edges: Integers) -> Words:
     return words
 
 
-@njit(cache=True)
+@checked
 def _enumerate(needed: Words, most: int) -> tuple[Words, Integers, Integers]:
     """Ideals by number of groups, with the ideal and the group that each came from.
 
@@ -147,7 +147,7 @@ def _enumerate(needed: Words, most: int) -> tuple[Words, Integers, Integers]:
     return words[:found], parent[:found], last[:found]
 
 
-@njit(cache=True)
+@checked
 def _sum_up(of_group: Floats, parent: Integers, last: Integers) -> Floats:
     """(R, I) sums of each row over the groups of each ideal.
 
@@ -160,7 +160,7 @@ def _sum_up(of_group: Floats, parent: Integers, last: Integers) -> Floats:
     return sums
 
 
-@njit(cache=True)
+@checked
 def _cut_nets(
     net_s: Floats,
     net_start: Integers,

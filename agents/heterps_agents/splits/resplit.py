@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.splits.border_states import states_along
 from heterps_agents.splits.groups import GroupGraph
 from heterps_agents.splits.search import NORM, Devices, fits, loads_of
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked
 
 NUM_CELLS = 300
 MAX_PAIR_STATES = 60_000
@@ -99,7 +99,7 @@ def _resplit(
     return found
 
 
-@njit(cache=True)
+@checked
 def _divide(s: Any, a_s: Any, b_s: Any, is_cpu: bool, limit_s: float, num_cells: int) -> Any:
     """(n,) whether each group goes to the first device; empty where none is within the limit."""
     groups = len(a_s)

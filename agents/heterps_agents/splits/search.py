@@ -16,6 +16,7 @@ from numba import njit
 
 from heterps_agents.splits.groups import GroupGraph
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked, checked_helper
 
 NORM = 24.0
 # Relative change of the norm that is accepted with probability 1/e at the start, and at the end.
@@ -81,7 +82,7 @@ def anneal(
     return best
 
 
-@njit(cache=True)
+@checked
 def _tally(g: Any, devices: Any, assignment: Any, loads: Any, memory: Any, counts: Any) -> None:
     """Loads, memory, and for every net how many of its members each device has."""
     loads[:] = 0.0
@@ -153,7 +154,7 @@ def _can_hold(g: Any, devices: Any, memory: Any, device: int, group: int, gone: 
     return bool(memory[device] - gone + g.memory_bytes[group] <= devices.memory_bytes)
 
 
-@njit(cache=True)
+@checked_helper
 def _norm(loads: Any, scale: float) -> float:
     total = 0.0
     for load in loads:
@@ -176,7 +177,7 @@ def _neighbour(g: Any, group: int, rng: Any) -> int:
     return int(g.members[begin + int(rng.random() * size)])
 
 
-@njit(cache=True)
+@checked
 def _anneal(
     g: Any, devices: Any, best: Any, steps: int, rng: Any, first: float, last: float
 ) -> None:

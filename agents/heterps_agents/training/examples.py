@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Integers
 from heterps_envs.closed_form.placement import decode
+from heterps_envs.compiled import checked
 from heterps_envs.environments.base.state import RUNNING, STUCK
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.pool import ROUNDING, ProblemPool, log_uniform
@@ -134,7 +134,7 @@ def _limits(pool: ProblemPool, problem: Integers, rng: np.random.Generator) -> L
     return Limits(target_s, fill_s, np.full(count, np.inf))
 
 
-@njit(cache=True)
+@checked
 def _match(
     rows: Any, view: Any, first_layer: Any, device_class: Any, replicas: Any, actions: Any
 ) -> None:

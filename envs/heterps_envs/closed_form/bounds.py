@@ -16,7 +16,6 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.arrays import Floats
@@ -26,6 +25,7 @@ from heterps_envs.closed_form.layer_needs import layers_that_fit, option_work_s
 from heterps_envs.closed_form.memory_bounds import memory_cheapest_step, memory_price_bound
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR
 from heterps_envs.closed_form.placement import Placement, closed_form_of_plan_s, placement_of
+from heterps_envs.compiled import checked
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import bounding_tables, keeps_to, option_tables, options_of
 from heterps_envs.problem import Problem
@@ -206,7 +206,7 @@ def cheapest_step(tables: CostTables) -> float:
     return max(float(priced.min(axis=1).sum()), memory_cheapest_step(tables).value)
 
 
-@njit(cache=True)
+@checked
 def _maximise(work: Any, class_of: Any, count: Any, iterations: int, best_prices: Any) -> float:
     """Maximises `sum_l min_o prices[class of o] work[l, o]`; writes the best prices."""
     layers, options = work.shape
@@ -236,7 +236,7 @@ def _maximise(work: Any, class_of: Any, count: Any, iterations: int, best_prices
     return best
 
 
-@njit(cache=True)
+@checked
 def _best_alone(
     compute_s: Any,
     optimizer_s: Any,

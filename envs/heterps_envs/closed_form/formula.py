@@ -53,7 +53,7 @@ from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.kernel_tables import KernelTables
-from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
+from heterps_envs.compiled import MINUS_ONE, ZERO, checked, uncounted, uncounted_helper
 
 # One layer of a coded placement (int32): bits 0-7 stage option, bit 8 a cut behind this layer
 # although the next one has the same option, bits 9-20 replicas - 1 of the stage. The replicas are
@@ -219,7 +219,7 @@ def append_stage(
     return put_in_front(k, start, stop, kind, share, held, after, built)
 
 
-@uncounted
+@uncounted_helper
 def put_in_front(
     k: Any, start: int, stop: int, kind: int, share: int, held: int, after_s: float, built: Any
 ) -> tuple[float, float]:
@@ -290,7 +290,7 @@ def evaluate_one(code: Any, k: Any, used: Any) -> tuple[float, float, int]:
     return (behind_s if verdict == FITS else math.inf), price, verdict
 
 
-@njit(cache=True)
+@checked
 def _evaluate_rows(codes: Any, k: Any, step_time_s: Any, price: Any, verdict: Any) -> None:
     used = np.zeros(k.num_classes, np.int64)
     for row in range(codes.shape[0]):
@@ -338,7 +338,7 @@ def never_helps(k: Any, option: int, replicas: int) -> bool:
     return is_dominated(k.num_micro_batches, k.is_gpipe, replicas)
 
 
-@uncounted
+@uncounted_helper
 def replicas_left(k: Any, option: int, used: Any) -> int:
     """Stages of an option that the devices left of its class suffice for, by (T,) devices used."""
     device_class = k.class_of_option[option]
@@ -349,7 +349,7 @@ def replicas_left(k: Any, option: int, used: Any) -> int:
 ALL_REPLICAS = 16
 
 
-@uncounted
+@uncounted_helper
 def next_replicas(replicas: int, most: int) -> int:
     """The next number of replicas that a search looks at, 0 at first; the last one is `most`."""
     step = 1 if replicas < ALL_REPLICAS else replicas // 8

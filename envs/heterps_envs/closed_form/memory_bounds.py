@@ -28,11 +28,11 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.layer_needs import least_layer_bytes, option_work_s
+from heterps_envs.compiled import checked
 from heterps_envs.cost_tables import CostTables
 
 ITERATIONS = 400
@@ -187,7 +187,7 @@ def _stages_behind(tables: CostTables) -> NDArray[np.int64]:
     return np.asarray(needed[np.clip(np.stack(end, axis=1), 0, tables.num_layers)])
 
 
-@njit(cache=True)
+@checked
 def _maximise(
     work: Any,
     row: Any,

@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.compiled import checked, checked_helper
 
 # Exchanges that are tried, and bisections of a scale once an order is known to be better.
 EXCHANGES, BISECTIONS = 200, 40
@@ -60,7 +60,7 @@ def least_memory_scale(
     )
 
 
-@njit(cache=True)
+@checked_helper
 def _fits(
     state: Any, activation: Any, memory: Any, scale: float, num_micro_batches: int, is_gpipe: bool
 ) -> bool:
@@ -83,7 +83,7 @@ def _fits(
     return False
 
 
-@njit(cache=True)
+@checked
 def _search(
     state: Any,
     activation: Any,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.closed_form.formula import in_flight, stage_bytes
 from heterps_envs.closed_form.kernel_tables import kernel_tables
+from heterps_envs.compiled import checked
 from heterps_envs.cost_tables import CostTables
 
 # States: multisets of devices. At this many the search takes some milliseconds.
@@ -84,7 +84,7 @@ def _all_bytes(tables: CostTables) -> float:
     return float(whole.sum(axis=0).max())
 
 
-@njit(cache=True)
+@checked
 def _cover(k: Any, used: Any, strides: Any, first: Any, least_behind: Any) -> None:
     """Writes the front-most layer of every state; more devices always have a larger index.
 

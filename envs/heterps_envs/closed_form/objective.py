@@ -21,7 +21,7 @@ from heterps_envs.closed_form.formula import (
     stage_bytes,
 )
 from heterps_envs.closed_form.kernel_tables import KernelTables
-from heterps_envs.compiled import BORROWING, MINUS_ONE, ZERO, uncounted
+from heterps_envs.compiled import BORROWING, MINUS_ONE, ZERO, checked, uncounted, uncounted_helper
 
 # A step time that meets the floor but for the rounding of its sums meets the floor.
 ROUNDING = 1e-9
@@ -101,7 +101,7 @@ def code_of(stages: NDArray[np.int64], num_stages: int) -> Code:
     return code
 
 
-@uncounted
+@uncounted_helper
 def reverse_stages(stages: Any, count: int) -> None:
     """Turns the first rows around: stages that were written back to front."""
     for row in range(count // 2):
@@ -213,7 +213,7 @@ def graded_cost(step_time_s: float, price: float, excess: float, goal: Any) -> f
     return (price + TIE_BREAK_USD_PER_HOUR) * step_time_s if goal.is_price else step_time_s
 
 
-@uncounted
+@uncounted_helper
 def _count_devices(stages: Any, num_stages: int, k: Any, used: Any) -> int:
     """Writes the devices used of each class; returns how many there are not."""
     used[:] = 0
@@ -226,7 +226,7 @@ def _count_devices(stages: Any, num_stages: int, k: Any, used: Any) -> int:
     return missing
 
 
-@njit(cache=True)
+@checked
 def code_cost(code: Any, k: Any, goal: Any) -> float:
     """`search_cost` of a coded placement."""
     stages = np.empty((k.num_layers, 3), np.int64)
@@ -234,7 +234,7 @@ def code_cost(code: Any, k: Any, goal: Any) -> float:
     return search_cost(stages, read_stages(code, stages), k, used, goal)
 
 
-@njit(cache=True)
+@checked
 def stages_step_time_s(stages: Any, k: Any) -> float:
     """Closed-form step time of stages, whether they fit or not.
 

@@ -16,7 +16,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Integers
 from heterps_envs.closed_form.formula import (
@@ -32,6 +31,7 @@ from heterps_envs.closed_form.objective import (
     limited_cost,
     measure,
 )
+from heterps_envs.compiled import checked, checked_helper
 
 # A change must gain so much, or rounding would let two changes undo each other for ever.
 _LEAST_GAIN = 1e-12
@@ -56,7 +56,7 @@ class _Devices(NamedTuple):
     group: Integers
 
 
-@njit(cache=True)
+@checked
 def provision_stages(k: Any, stages: Any, num_stages: int, goal: Any) -> tuple[float, float, float]:
     """Writes the best numbers of replicas into `stages`, or good ones where that takes too long.
 
@@ -91,7 +91,7 @@ def provision_stages(k: Any, stages: Any, num_stages: int, goal: Any) -> tuple[f
     return step_time_s, price, excess
 
 
-@njit(cache=True)
+@checked_helper
 def _best_of_all(
     k: Any, stages: Any, num_stages: int, goal: Any, free: Any, group: Any, states: int
 ) -> bool:
@@ -133,7 +133,7 @@ def _best_of_all(
     return True
 
 
-@njit(cache=True)
+@checked_helper
 def price_of_class(k: Any, stages: Any, num_stages: int, kind: int) -> float:
     """US dollars per hour of one more replica on a class: that of its stages, all alike."""
     for row in range(num_stages):
@@ -142,7 +142,7 @@ def price_of_class(k: Any, stages: Any, num_stages: int, kind: int) -> float:
     return 0.0
 
 
-@njit(cache=True)
+@checked_helper
 def _with_stage(
     k: Any,
     stages: Any,
@@ -178,7 +178,7 @@ def _with_stage(
     return after, filled_s
 
 
-@njit(cache=True)
+@checked
 def provision_greedily(k: Any, stages: Any, num_stages: int, goal: Any, free: Any) -> None:
     """Writes good replicas; they lack memory or miss the floor where none are found that do not.
 
@@ -197,7 +197,7 @@ def provision_greedily(k: Any, stages: Any, num_stages: int, goal: Any, free: An
         best = improved
 
 
-@njit(cache=True)
+@checked_helper
 def _feed_the_slowest(k: Any, stages: Any, num_stages: int, goal: Any, free: Any) -> float:
     """One replica after the other for the stage that needs it most; leaves the best state."""
     best, best_replicas = math.inf, stages[:num_stages, 2].copy()
@@ -220,7 +220,7 @@ def _feed_the_slowest(k: Any, stages: Any, num_stages: int, goal: Any, free: Any
     return best
 
 
-@njit(cache=True)
+@checked_helper
 def _best_change(k: Any, stages: Any, num_stages: int, goal: Any, free: Any, best: float) -> float:
     """Makes the single change that helps most, if one does; returns the cost afterwards."""
     gains_at, loses_at, least = -1, -1, best

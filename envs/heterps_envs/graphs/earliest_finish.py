@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.arrays import Floats
+from heterps_envs.compiled import helper, kernel
 from heterps_envs.graphs.problem import GraphProblems, Placement
 from heterps_envs.graphs.simulator import (
     clear_row,
@@ -64,13 +65,13 @@ def earliest_finish_row(problems: GraphProblems, row: int, devices: Placement) -
     return float(_place(problems, row, False, devices, empty_row(problems)))
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _earliest_finish(p: Any, by_rank: bool, devices: Any, step_time_s: Any, row: Any) -> None:
     for z in range(len(p.num_nodes)):
         step_time_s[z] = _place(p, z, by_rank, devices[z], row)
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _place(p: Any, z: int, by_rank: bool, devices: Any, row: Any) -> float:
     order = np.arange(p.num_nodes[z])
     if by_rank:
@@ -90,7 +91,7 @@ def _place(p: Any, z: int, by_rank: bool, devices: Any, row: Any) -> float:
     return np.inf
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def earliest_finish(
     p: Any, z: int, order: Any, memory_weight: float, devices: Any, row: Any
 ) -> bool:
@@ -157,7 +158,7 @@ def start_if_placed(g: Any, node: int, device: int, devices: Any, row: Any, chan
     return start_s  # type: ignore[no-any-return]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def upward_ranks(p: Any, z: int, rank: Any) -> None:
     """Mean seconds from the begin of each node to the end of the graph, transfers included.
 
@@ -188,7 +189,7 @@ def upward_ranks(p: Any, z: int, rank: Any) -> None:
         rank[node] = total_s / able + behind_s
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _pack(p: Any, z: int, devices: Any) -> bool:
     """Largest nodes first, each on the device with most memory left; whether all found one."""
     left = p.device_memory_bytes[z, : p.num_devices[z]].copy()

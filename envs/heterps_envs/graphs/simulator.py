@@ -27,6 +27,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
+from heterps_envs.compiled import kernel
 from heterps_envs.graphs.problem import GraphProblems, GraphTables, Placement, pack_graphs
 
 
@@ -158,7 +159,7 @@ def empty_row(problems: GraphProblems) -> GraphRow:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _step_times(p: Any, rows: Any, devices: Any, step_time_s: Any, overflow: Any, row: Any) -> None:
     for index in range(len(rows)):
         z = rows[index]
@@ -206,7 +207,7 @@ def one_graph(p: Any, z: int) -> Any:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def step_time_of(p: Any, z: int, devices: Any, row: Any) -> float:
     """Seconds of one step, whether memory holds it or not.
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from numba import njit
-
 from heterps_envs.closed_form.formula import (
     Built,
     in_flight,
@@ -17,7 +15,7 @@ from heterps_envs.closed_form.formula import (
     stage_state_bytes,
     step_with_stage_s,
 )
-from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
+from heterps_envs.compiled import MINUS_ONE, ZERO, checked, uncounted, uncounted_helper
 
 
 class Beside(NamedTuple):
@@ -136,7 +134,7 @@ def put_stage_in_front(
     return step_s, stage.compute_s + (message + built.fill_s if built.kind >= 0 else 0.0)
 
 
-@njit(cache=True)
+@checked
 def pipeline_steps_s(k: Any, beside: Any, stages: Any, shares: Any, step_s: Any) -> None:
     """Writes the closed form of one pipeline beside others; inf where it does not fit.
 
@@ -155,7 +153,7 @@ def pipeline_steps_s(k: Any, beside: Any, stages: Any, shares: Any, step_s: Any)
         step_s[index] = _pipeline_step_s(k, own, stages)
 
 
-@uncounted
+@uncounted_helper
 def _pipeline_step_s(k: Any, beside: Any, stages: Any) -> float:
     step_s, fill_s, behind, kind = 0.0, 0.0, ZERO, MINUS_ONE
     for row in range(len(stages) - 1, -1, -1):

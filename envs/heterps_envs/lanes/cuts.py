@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import njit
 
-from heterps_envs.compiled import BORROWING, uncounted
+from heterps_envs.compiled import BORROWING, uncounted_helper
 
 # Of the time of the slowest part.
 HALVINGS = 12
@@ -70,7 +70,7 @@ def even_cut(t: Any, front: int, back: int, first: int, stop: int) -> int:
     return low - 1 if sooner_s <= later_s else low
 
 
-@uncounted
+@uncounted_helper
 def _seconds(t: Any, column: int, first: int, stop: int) -> float:
     """Of a micro-batch through layers `first .. stop - 1`, forth and back."""
     forward_s = t.forward_s[column, stop] - t.forward_s[column, first]
@@ -78,7 +78,7 @@ def _seconds(t: Any, column: int, first: int, stop: int) -> float:
     return seconds
 
 
-@uncounted
+@uncounted_helper
 def _last_within(t: Any, column: int, first: int, most: int, seconds: float) -> int:
     """The last cut, at most `most`, up to which layers from `first` on take no longer.
 

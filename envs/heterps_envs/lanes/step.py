@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.closed_form.formula import stage_work_s
-from heterps_envs.compiled import ALLOCATING, ZERO, uncounted
+from heterps_envs.compiled import ALLOCATING, HELPER, ZERO, uncounted_helper
 from heterps_envs.lanes.arrays import Lanes, Parts
 from heterps_envs.lanes.sums import sum_gradients
 from heterps_envs.lanes.ways import pass_block, read_plan
@@ -68,7 +68,7 @@ def lane_rates_s(t: Any, block: Any, first: int, rates_s: Any) -> None:
             rates_s[1, lane] = max(rates_s[1, lane], each_s)
 
 
-@njit(**ALLOCATING)
+@njit(**ALLOCATING, **HELPER)
 def _arrays(num_numbers: int) -> tuple[Any, Any]:
     """Room for a plan of so many numbers; a part takes four of them or more."""
     size = num_numbers // 4 + 2
@@ -80,7 +80,7 @@ def _arrays(num_numbers: int) -> tuple[Any, Any]:
     return p, Lanes(n[10], n[11], x[11], x[12], x[13], n[12], x[14], x[15], x[16])
 
 
-@uncounted
+@uncounted_helper
 def _count_in_lanes(p: Any, w: Any) -> None:
     """Replicas of each part, and behind it, where each lane is a pipeline."""
     for lane in range(w.block[1]):
@@ -90,7 +90,7 @@ def _count_in_lanes(p: Any, w: Any) -> None:
             behind += p.replicas[i]
 
 
-@uncounted
+@uncounted_helper
 def _count_alike(p: Any, num_parts: int, heads: Any, begins: Any) -> None:
     """Replicas of all parts of the same layers, and of all that begin behind them.
 
@@ -116,7 +116,7 @@ def _count_alike(p: Any, num_parts: int, heads: Any, begins: Any) -> None:
         p.alike[i], p.behind[i] = p.alike[p.like[i]], begins[p.stop[i]]
 
 
-@uncounted
+@uncounted_helper
 def _step_s(t: Any, p: Any, w: Any, num_blocks: int, room: float) -> float:
     passes_s, messages_s, passed_s = 0.0, 0.0, 0.0
     for block in range(num_blocks):
@@ -138,7 +138,7 @@ def _step_s(t: Any, p: Any, w: Any, num_blocks: int, room: float) -> float:
     return _summed_s(p, w, w.block[num_blocks], passed_s)
 
 
-@uncounted
+@uncounted_helper
 def _passed_s(
     t: Any, p: Any, w: Any, lane: int, in_s: float, behind_s: float, room: float
 ) -> float:
@@ -155,7 +155,7 @@ def _passed_s(
     return passed_s
 
 
-@uncounted
+@uncounted_helper
 def _held(t: Any, p: Any, i: int, room: float) -> int:
     """Micro-batches that a replica may hold; 0 where it has no room for those that it must.
 
@@ -171,7 +171,7 @@ def _held(t: Any, p: Any, i: int, room: float) -> int:
     return eager if eager * kept_bytes <= room_bytes else held
 
 
-@uncounted
+@uncounted_helper
 def _summed_s(p: Any, w: Any, num_lanes: int, passed_s: float) -> float:
     """When sums and optimizer steps are over."""
     longest_s = passed_s

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted_helper
 from heterps_envs.lanes.ways import link_of
 
 
-@uncounted
+@uncounted_helper
 def sum_gradients(t: Any, plan: Any, p: Any, w: Any, block: int, sharded: Any, names: Any) -> None:
     """Writes what sums take of the parts of a block, and what sharing of state spares them.
 
@@ -46,7 +46,7 @@ def sum_gradients(t: Any, plan: Any, p: Any, w: Any, block: int, sharded: Any, n
         first = stop
 
 
-@uncounted
+@uncounted_helper
 def _put_in_order(names: Any, count: int, name: int) -> None:
     """One more among those that are in order."""
     at = count
@@ -56,7 +56,7 @@ def _put_in_order(names: Any, count: int, name: int) -> None:
     names[at] = name
 
 
-@uncounted
+@uncounted_helper
 def _sum_together(
     t: Any, p: Any, holders: Any, first: int, stop: int, names: Any, is_shared: bool
 ) -> None:
@@ -77,7 +77,7 @@ def _sum_together(
             p.spared_s[i] += spared * (t.optimizer_s[column, stop] - t.optimizer_s[column, first])
 
 
-@uncounted
+@uncounted_helper
 def _slowest_link(links: Any, names: Any) -> tuple[float, float]:
     """The largest latency and the most seconds per byte on the way around."""
     latency_s, s_per_byte = 0.0, 0.0

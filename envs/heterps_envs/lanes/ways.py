@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted_helper
 
 
-@uncounted
+@uncounted_helper
 def read_plan(plan: Any, first_layer: int, p: Any, w: Any) -> int:
     """Notes what the plan says of parts and lanes; the number of blocks.
 
@@ -41,7 +41,7 @@ def read_plan(plan: Any, first_layer: int, p: Any, w: Any) -> int:
     return block
 
 
-@uncounted
+@uncounted_helper
 def link_of(links: Any, a: int, b: int) -> tuple[float, float]:
     """Latency and seconds per byte from one device to another."""
     first, second = links.node_of[a], links.node_of[b]
@@ -51,7 +51,7 @@ def link_of(links: Any, a: int, b: int) -> tuple[float, float]:
     return links.latency_s[first, second], 1.0 / bandwidth
 
 
-@uncounted
+@uncounted_helper
 def _message(t: Any, plan: Any, p: Any, front: int, behind: int) -> tuple[float, float]:
     """The same between two parts, on average over their replicas."""
     latency, per_byte = 0.0, 0.0
@@ -63,7 +63,7 @@ def _message(t: Any, plan: Any, p: Any, front: int, behind: int) -> tuple[float,
     return latency / count, per_byte / count
 
 
-@uncounted
+@uncounted_helper
 def pass_block(t: Any, plan: Any, p: Any, w: Any, block: int) -> None:
     """What the parts of a block take, the ways through it, and to it from the block in front."""
     forward_s, backward_s, message_s = 0.0, 0.0, 0.0
@@ -80,7 +80,7 @@ def pass_block(t: Any, plan: Any, p: Any, w: Any, block: int) -> None:
     w.message_s[block] = message_s
 
 
-@uncounted
+@uncounted_helper
 def _enter(t: Any, plan: Any, p: Any, w: Any, block: int, lane: int) -> None:
     entry_s = 0.0
     for front in range(w.block[block - 1], w.block[block]):
@@ -91,7 +91,7 @@ def _enter(t: Any, plan: Any, p: Any, w: Any, block: int, lane: int) -> None:
     w.entry_s[lane] = entry_s
 
 
-@uncounted
+@uncounted_helper
 def _pass_lane(t: Any, plan: Any, p: Any, begin: int, stop_part: int) -> None:
     in_s, out_s = 0.0, 0.0
     for i in range(begin, stop_part):

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Integers
+from heterps_envs.compiled import helper, kernel
 from heterps_envs.schedule.actions import (
     BACKWARD_INPUT,
     BACKWARD_WEIGHT,
@@ -20,7 +20,6 @@ from heterps_envs.schedule.actions import (
     RECEIVE_FORWARD,
     SEND_FORWARD,
 )
-from heterps_envs.schedule.event_heap import HELPER, KERNEL
 from heterps_envs.schedule.plan_arrays import PlanArrays
 
 
@@ -46,7 +45,7 @@ def action_lists(plan: PlanArrays, order: Integers, offsets: Integers) -> Action
     return ActionLists(*_lists(order, offsets, *routes))
 
 
-@njit(**KERNEL)
+@kernel
 def _lists(
     order: Any, offsets: Any, stage_device: Any, pipeline_of: Any, front: Any, behind: Any
 ) -> Any:
@@ -91,7 +90,7 @@ def _lists(
     return starts, kind, stage, micro_batch, peer
 
 
-@njit(**HELPER)
+@helper
 def _needed(
     order: Any, offsets: Any, stage_device: Any, pipeline_of: Any, front: Any, behind: Any
 ) -> Any:

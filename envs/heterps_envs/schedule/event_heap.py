@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-# Options of compiled functions. Every wrapper that is not made saves a part of the compilation, for
-# which the first command on a machine waits. Only kernels call helpers.
-KERNEL: dict[str, Any] = {"cache": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-HELPER: dict[str, Any] = {**KERNEL, "no_cpython_wrapper": True}
+from heterps_envs.compiled import helper
 
 # Row 0 of a heap of events holds how many there are, and how many there have been; every other
 # row one event.
@@ -27,7 +23,7 @@ def event_heap(capacity: int) -> NDArray[np.float64]:
     return np.zeros((capacity + 1, 3))
 
 
-@njit(**KERNEL)
+@helper
 def push_event(heap: Any, time_s: float, code: int) -> None:
     """Adds an event."""
     heap[0, SIZE] += 1
@@ -43,7 +39,7 @@ def push_event(heap: Any, time_s: float, code: int) -> None:
     heap[at, TIME], heap[at, NUMBER], heap[at, CODE] = time_s, heap[0, PUSHED], code
 
 
-@njit(**KERNEL)
+@helper
 def pop_event(heap: Any) -> int:
     """Removes the first event and returns its code; its time is `heap[1, TIME]` before."""
     first, size = int(heap[1, CODE]), int(heap[0, SIZE])
@@ -71,7 +67,7 @@ def pop_event(heap: Any) -> int:
     return first
 
 
-@njit(**KERNEL)
+@helper
 def push_number(heaps: Any, row: int, size: int, value: int) -> None:
     """Adds a number to the heap `heaps[row, :size]`, whose smallest is `heaps[row, 0]`."""
     at = size
@@ -84,7 +80,7 @@ def push_number(heaps: Any, row: int, size: int, value: int) -> None:
     heaps[row, at] = value
 
 
-@njit(**KERNEL)
+@helper
 def pop_number(heaps: Any, row: int, size: int) -> int:
     """Removes the smallest of `heaps[row, :size]` and returns it."""
     first, value, at = heaps[row, 0], heaps[row, size - 1], 0

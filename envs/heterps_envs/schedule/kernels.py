@@ -12,12 +12,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import helper, kernel
 from heterps_envs.schedule.event_heap import (
-    HELPER,
-    KERNEL,
     SIZE,
     TIME,
     event_heap,
@@ -157,7 +155,7 @@ def list_schedule(plan: PlanArrays, rules: ListRules) -> tuple[float, Integers]:
     return float(end_s) if is_complete else np.inf, order
 
 
-@njit(**KERNEL)
+@kernel
 def _run(arrays: Any, num_ranks: int, mode: int, order: Any) -> float:
     """The run of `ListArrays`; `order` is written, or in the mode `FIXED` read."""
     stages, stage_s, by_device, devices, action_s, micro_batches = arrays[:6]
@@ -233,7 +231,7 @@ def _run(arrays: Any, num_ranks: int, mode: int, order: Any) -> float:
     return now
 
 
-@njit(**HELPER)
+@helper
 def _make_ready(
     stages: Any, queue: Any, mode: int, kind: int, stage: int, m: int, value: int
 ) -> None:
@@ -246,7 +244,7 @@ def _make_ready(
     stages[stage, READY + row] = size + 1
 
 
-@njit(**HELPER)
+@helper
 def _choose(
     stages: Any, by_device: Any, devices: Any, queue: Any, order: Any, num_ranks: int, mode: int,
     device: int, num_micro_batches: int,

@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.closed_form.formula import in_flight
-from heterps_envs.compiled import ALLOCATING, MINUS_ONE, ZERO, uncounted
+from heterps_envs.compiled import ALLOCATING, MINUS_ONE, ZERO, uncounted_helper
 from heterps_envs.schedule.shared_sums import OPTIMIZER, OWN, SHARED, last_end_s, write_sums
 
 # Columns of a stage: its replicas, its first one among all, micro-batches between two that the same
@@ -75,7 +75,7 @@ def clocked_step_time_s(stages: Any, count: int, k: Any, shared: Any, limit_s: f
     return last_end_s(stages, count, shared, sums_s, seconds[:, END_S])
 
 
-@uncounted
+@uncounted_helper
 def _describe(stages: Any, count: int, k: Any, rows: Any, seconds: Any) -> int:
     """Writes the columns of stages; returns how many replicas there are."""
     start, first = ZERO, ZERO
@@ -103,7 +103,7 @@ def _describe(stages: Any, count: int, k: Any, rows: Any, seconds: Any) -> int:
     return int(first)
 
 
-@uncounted
+@uncounted_helper
 def _bound_s(rows: Any, seconds: Any, sums_s: Any, num_micro_batches: int) -> float:
     """No run is shorter: a stage waits for its first pass, does all, and is followed by others."""
     longest = before_s = after_s = 0.0
@@ -118,7 +118,7 @@ def _bound_s(rows: Any, seconds: Any, sums_s: Any, num_micro_batches: int) -> fl
     return longest
 
 
-@uncounted
+@uncounted_helper
 def _run_passes(
     rows: Any, seconds: Any, replicas: Any, arrivals: Any, tree: Any, is_gpipe: bool
 ) -> None:
@@ -183,7 +183,7 @@ def _run_passes(
             _set_time(times, winners, at, min(forward_s, backward_s))
 
 
-@uncounted
+@uncounted_helper
 def _next_backward(
     replicas: Any, arrivals: Any, at: int, step: int, until_s: float
 ) -> tuple[int, float]:
@@ -201,7 +201,7 @@ def _next_backward(
     return first, first_s
 
 
-@uncounted
+@uncounted_helper
 def _send(
     rows: Any, seconds: Any, replicas: Any, arrivals: Any, tree: Any, message: Any, now: float
 ) -> None:
@@ -231,7 +231,7 @@ def _send(
         _set_time(tree[0], tree[1], at, arrival_s)
 
 
-@uncounted
+@uncounted_helper
 def _set_time(times: Any, winners: Any, leaf: int, time_s: float) -> None:
     """Changes when something happens to a replica; `winners[1]` is who comes first."""
     times[leaf] = time_s

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_configs.documents.cluster import HostTimes
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_envs.arrays import Flags, Floats, Integers
 from heterps_envs.closed_form.placement import check_plan
+from heterps_envs.compiled import kernel
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import PassKind
-from heterps_envs.schedule.event_heap import KERNEL
 from heterps_envs.schedule.plan_shape import PlanShape
 from heterps_envs.schedule.workload import stage_cost, stage_way, stage_ways
 
@@ -190,7 +189,7 @@ def _links(problem: Problem, shape: PlanShape) -> tuple[Floats, Floats]:
     return latency_s, s_per_byte
 
 
-@njit(**KERNEL)
+@kernel
 def _link(
     routes: Any, stage_device: Any, flat: Any, degree: Any, links: Any, latency_s: Any,
     s_per_byte: Any,

@@ -6,11 +6,10 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Integers
-from heterps_envs.schedule.event_heap import KERNEL
+from heterps_envs.compiled import kernel
 
 
 class PlanShape(NamedTuple):
@@ -70,7 +69,7 @@ class PlanShape(NamedTuple):
         return found
 
 
-@njit(**KERNEL)
+@kernel
 def _routes(flat: Any, depth: Any, count: Any, num_stages: int) -> Any:
     """`PlanShape.routes`, `routed`, `front` and `behind` from the stages of all routes in a row."""
     routes = np.full((len(depth), depth.max()), -1, np.int64)
@@ -89,7 +88,7 @@ def _routes(flat: Any, depth: Any, count: Any, num_stages: int) -> Any:
     return routes, routed, front, behind
 
 
-@njit(**KERNEL)
+@kernel
 def _connect(routes: Any, found: Any) -> None:
     """Writes for each stage the first one that routes connect it with."""
     for row in range(len(routes)):

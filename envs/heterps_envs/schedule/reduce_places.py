@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import kernel
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import (
     BACKWARD,
@@ -20,7 +20,6 @@ from heterps_envs.schedule.actions import (
     STEP,
     Schedule,
 )
-from heterps_envs.schedule.event_heap import KERNEL
 from heterps_envs.schedule.plan_arrays import PlanArrays
 from heterps_envs.schedule.tied import adding_layers
 from heterps_envs.schedule.workload import stage_way
@@ -84,7 +83,7 @@ def with_reduces(problem: Problem, plan: Plan, schedule: Schedule, arrays: PlanA
     )
 
 
-@njit(**KERNEL)
+@kernel
 def _inserted(
     kind: Any, stage: Any, micro_batch: Any, peer: Any, order: Any, at: Any, kinds: Any,
     bucket_at: Any, shares: Any,
@@ -159,7 +158,7 @@ def _complete_at(
     return np.where(found, at + 1, schedule.offsets[1:][device]), shares
 
 
-@njit(**KERNEL)
+@kernel
 def _last_passes(
     is_adding: Any, ends: Any, device: Any, layers: Any, last: Any, by_device: Any,
     stages_from: Any, at: Any, front: Any, stage: Any,
@@ -177,7 +176,7 @@ def _last_passes(
                     at[row], stage[row], front[row] = last[own], own, layer - layers[own, 0]
 
 
-@njit(**KERNEL)
+@kernel
 def _keep_order(device: Any, at: Any, shares: Any, earliest: Any) -> None:
     """One that is moved after others is complete when they are: they decide."""
     for row in range(len(device)):

@@ -12,7 +12,7 @@ import numpy as np
 
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted
+from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted_helper
 from heterps_envs.schedule.tied import tied_share
 
 # Columns of what follows the passes of a stage: its own all-reduce, those of shared parameters, and
@@ -54,7 +54,7 @@ def shared_parameters(profile: ModelProfile, gradient_bytes: Floats) -> SharedPa
     return SharedParameters(layer, group, is_user, np.ascontiguousarray(columns[3]))
 
 
-@uncounted
+@uncounted_helper
 def write_sums(stages: Any, count: int, k: Any, shared: Any, sums_s: Any) -> None:
     """Writes how long each stage sums its gradients, and how long its optimizer step is.
 
@@ -92,7 +92,7 @@ def write_sums(stages: Any, count: int, k: Any, shared: Any, sums_s: Any) -> Non
         start = stop
 
 
-@uncounted
+@uncounted_helper
 def last_end_s(stages: Any, count: int, shared: Any, sums_s: Any, passes_end_s: Any) -> float:
     """When the last stage is done with its all-reduces and its optimizer step.
 
@@ -116,7 +116,7 @@ def last_end_s(stages: Any, count: int, shared: Any, sums_s: Any, passes_end_s: 
     return longest
 
 
-@uncounted
+@uncounted_helper
 def _is_within(shared: Any, index: int, start: int, stop: int) -> bool:
     """Whether a stage has all layers of a group."""
     for other in range(len(shared.layer)):
@@ -125,7 +125,7 @@ def _is_within(shared: Any, index: int, start: int, stop: int) -> bool:
     return True
 
 
-@uncounted
+@uncounted_helper
 def _uses(shared: Any, group: int, start: int, stop: int) -> bool:
     """Whether a stage has a layer of a group."""
     for other in range(len(shared.layer)):
@@ -134,7 +134,7 @@ def _uses(shared: Any, group: int, start: int, stop: int) -> bool:
     return False
 
 
-@uncounted
+@uncounted_helper
 def _ready_s(stages: Any, count: int, shared: Any, index: int, passes_end_s: Any) -> float:
     """When all devices of a group are there."""
     ready_s, start = 0.0, ZERO
@@ -145,7 +145,7 @@ def _ready_s(stages: Any, count: int, shared: Any, index: int, passes_end_s: Any
     return ready_s
 
 
-@uncounted
+@uncounted_helper
 def _shared_sum_s(stages: Any, count: int, k: Any, shared: Any, index: int) -> float:
     """Seconds of the all-reduce of a group's parameters, over the devices of several stages."""
     start, num_devices, last_kind = ZERO, ZERO, MINUS_ONE
@@ -165,7 +165,7 @@ def _shared_sum_s(stages: Any, count: int, k: Any, shared: Any, index: int) -> f
     return _ring_s(most_bytes, num_devices, latency_s, inverse)
 
 
-@uncounted
+@uncounted_helper
 def _ring_s(num_bytes: float, members: int, latency_s: float, inverse_bandwidth: float) -> float:
     """Seconds of a ring all-reduce."""
     return 2.0 * (members - 1) * (latency_s + num_bytes * inverse_bandwidth / members)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_configs.documents.estimate import TimelineEvent
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import kernel
 from heterps_envs.schedule.actions import (
     BACKWARD_WEIGHT,
     FORWARD,
@@ -22,7 +22,7 @@ from heterps_envs.schedule.actions import (
     STEP,
     Schedule,
 )
-from heterps_envs.schedule.event_heap import KERNEL, event_heap
+from heterps_envs.schedule.event_heap import event_heap
 from heterps_envs.schedule.plan_arrays import PlanArrays
 from heterps_envs.simulator.kernels import (
     AT,
@@ -186,7 +186,7 @@ def _actions(
     return actions, action_s
 
 
-@njit(**KERNEL)
+@kernel
 def _fill(
     lists: Any, ready_share: Any, partner: Any, num_buckets: int, plan: Any, device_s: Any,
     links: Any, actions: Any, action_s: Any,

@@ -10,9 +10,8 @@ from math import gcd
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from heterps_envs.schedule.event_heap import HELPER, KERNEL
+from heterps_envs.compiled import helper, kernel
 
 # How many nodes the first stage is tried on, and any other one as a whole.
 MAX_STARTS = 8
@@ -22,7 +21,7 @@ CLASS, REPLICAS, DEGREE = 0, 1, 2
 MESSAGES, MESSAGE_BYTES, GRADIENT_BYTES = 0, 1, 2
 
 
-@njit(**KERNEL)
+@kernel
 def choose(
     fleet: Any, stages: Any, traffic: Any, first_node: int, tries_nodes: bool, chosen: Any
 ) -> float:
@@ -70,14 +69,14 @@ def choose(
     return total_s
 
 
-@njit(**HELPER)
+@helper
 def _copy(values: Any, into: Any) -> None:
     """Assignments to slices take a compiler ten times as long."""
     for index in range(len(values)):
         into[index] = values[index]
 
 
-@njit(**HELPER)
+@helper
 def _roomy_nodes(fleet: Any, stages: Any, index: int, used: Any, before: Any) -> Any:
     """-1 for anywhere, then nodes that hold all replicas of a stage.
 
@@ -109,7 +108,7 @@ def _roomy_nodes(fleet: Any, stages: Any, index: int, used: Any, before: Any) ->
     return found[:size].copy()
 
 
-@njit(**HELPER)
+@helper
 def _place(
     fleet: Any, stages: Any, traffic: Any, index: int, used: Any, before: Any, node: int,
     is_only: bool, mine: Any,
@@ -174,7 +173,7 @@ def _place(
     return total_s
 
 
-@njit(**HELPER)
+@helper
 def _in_order(fleet: Any, devices: Any, count: Any) -> Any:
     """The nodes of some devices, in the order of the first of each."""
     found, size = np.empty(len(devices), np.int64), 0
@@ -188,7 +187,7 @@ def _in_order(fleet: Any, devices: Any, count: Any) -> Any:
     return found[:size]
 
 
-@njit(**HELPER)
+@helper
 def _seconds(
     fleet: Any, traffic: Any, device: int, peers: Any, groups: Any, near: Any, beside: Any,
     replicas: int,
@@ -210,7 +209,7 @@ def _seconds(
     return float(messages_s + 2 * (replicas - 1) * longest_s)
 
 
-@njit(**HELPER)
+@helper
 def _transfer_s(fleet: Any, device: int, other: int, num_bytes: float) -> float:
     own, node = fleet.node_of[device], fleet.node_of[other]
     if own == node and fleet.is_directed[own] and device > other:
@@ -218,7 +217,7 @@ def _transfer_s(fleet: Any, device: int, other: int, num_bytes: float) -> float:
     return float(fleet.latency_s[own, node] + num_bytes / fleet.bandwidth[own, node])
 
 
-@njit(**HELPER)
+@helper
 def _leaves_room(fleet: Any, stages: Any, index: int, used: Any, replica: int) -> Any:
     """For each number of free devices, whether a group on such a node leaves room for all others.
 
@@ -250,7 +249,7 @@ def _leaves_room(fleet: Any, stages: Any, index: int, used: Any, replica: int) -
     return found
 
 
-@njit(**HELPER)
+@helper
 def _fit(nodes: Any, wanted: Any, room: Any) -> int:
     """Whether nodes have room for groups, most free devices first, largest groups first."""
     size = 0

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import helper, kernel
 from heterps_envs.schedule.actions import GATHER, RECEIVE_BACKWARD, REDUCE, SEND_BACKWARD, STEP
-from heterps_envs.schedule.event_heap import HELPER, KERNEL, SIZE, TIME, pop_event, push_event
+from heterps_envs.schedule.event_heap import SIZE, TIME, pop_event, push_event
 
 # A time that is not known yet.
 UNKNOWN = -1.0
@@ -84,7 +84,7 @@ class RunArrays(NamedTuple):
     heap: Floats
 
 
-@njit(**KERNEL)
+@kernel
 def run_actions(run: Any, step_s: Any, is_rendezvous: bool, overlaps_reduce: bool) -> None:
     """Runs all lists of a `RunArrays`, each of which begins after its device's `step_s`.
 
@@ -174,7 +174,7 @@ def run_actions(run: Any, step_s: Any, is_rendezvous: bool, overlaps_reduce: boo
                 break
 
 
-@njit(**HELPER)
+@helper
 def _leave(
     actions: Any, action_s: Any, devices: Any, latency_s: Any, free_s: Any, heap: Any, send: int,
     now: float,
@@ -194,7 +194,7 @@ def _leave(
         push_event(heap, arrival_s, to)
 
 
-@njit(**HELPER)
+@helper
 def _reduce(actions: Any, reduces: Any, reduce_s: Any, heap: Any, bucket: int, now: float) -> None:
     """An all-reduce begins when the last of its devices is there, and keeps them."""
     num_members = reduces[bucket, MEMBERS]
@@ -204,7 +204,7 @@ def _reduce(actions: Any, reduces: Any, reduce_s: Any, heap: Any, bucket: int, n
             push_event(heap, now + reduce_s[bucket], member)
 
 
-@njit(**HELPER)
+@helper
 def _complete_s(actions: Any, action_s: Any, reduce: int, now: float) -> float:
     """When the gradients of an all-reduce were complete, in the pass in front or by now."""
     if action_s[reduce, WORK] >= 1.0:
@@ -216,7 +216,7 @@ def _complete_s(actions: Any, action_s: Any, reduce: int, now: float) -> float:
     return float(action_s[at, START] + action_s[reduce, WORK] * taken_s)
 
 
-@njit(**HELPER)
+@helper
 def _overlap(run: Any, bucket: int, now: float) -> None:
     """Times an all-reduce whose devices have all come, and then what waited for it."""
     devices = run.devices
@@ -231,7 +231,7 @@ def _overlap(run: Any, bucket: int, now: float) -> None:
                 found = True
 
 
-@njit(**HELPER)
+@helper
 def _time_overlapped(run: Any, bucket: int, now: float) -> bool:
     """It begins when all gradients are complete, and on each device the one before it is done."""
     actions, action_s, devices, device_s = run[:4]
@@ -263,14 +263,14 @@ def _time_overlapped(run: Any, bucket: int, now: float) -> bool:
     return True
 
 
-@njit(**HELPER)
+@helper
 def _next_reduce(actions: Any, at: int, stop: int) -> int:
     while at < stop and actions[at, KIND] != REDUCE:
         at += 1
     return at
 
 
-@njit(**HELPER)
+@helper
 def _end_shared(
     devices: Any, device_s: Any, nodes: Any, node_s: Any, heap: Any, node: int, now: float
 ) -> int:
@@ -285,7 +285,7 @@ def _end_shared(
     return device
 
 
-@njit(**HELPER)
+@helper
 def _catch_up(nodes: Any, node_s: Any, node: int, now: float) -> None:
     """Brings the pace of a node up to date."""
     if nodes[node, RUNNING] > 0:
@@ -295,7 +295,7 @@ def _catch_up(nodes: Any, node_s: Any, node: int, now: float) -> None:
     node_s[node, CHANGED] = now
 
 
-@njit(**HELPER)
+@helper
 def _foresee(
     devices: Any, device_s: Any, nodes: Any, node_s: Any, heap: Any, node: int, now: float
 ) -> None:
@@ -310,7 +310,7 @@ def _foresee(
         push_event(heap, end_s, 2 * len(devices) + nodes[node, CHANGE] * len(nodes) + node)
 
 
-@njit(**HELPER)
+@helper
 def _slowdown(nodes: Any, node_s: Any, node: int, in_step: int) -> float:
     """How much slower passes of a node are at the moment, or optimizer steps.
 
@@ -323,7 +323,7 @@ def _slowdown(nodes: Any, node_s: Any, node: int, in_step: int) -> float:
     return slowdown
 
 
-@njit(**HELPER)
+@helper
 def _left_s(devices: Any, device_s: Any, nodes: Any, node_s: Any, device: int) -> float:
     """Seconds until the running pass or step of a device ends if nothing changes."""
     node, in_step = devices[device, NODE], devices[device, IN_STEP]
@@ -331,7 +331,7 @@ def _left_s(devices: Any, device_s: Any, nodes: Any, node_s: Any, device: int) -
     return float(left * _slowdown(nodes, node_s, node, in_step))
 
 
-@njit(**HELPER)
+@helper
 def _next_to_end(devices: Any, device_s: Any, nodes: Any, node_s: Any, node: int) -> int:
     best, best_s = -1, np.inf
     for device in range(len(devices)):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import kernel
 from heterps_envs.layer_costs.memory_rule import posted_ahead
 from heterps_envs.schedule.actions import (
     RECEIVE_BACKWARD,
@@ -16,7 +16,6 @@ from heterps_envs.schedule.actions import (
     SEND_FORWARD,
     Schedule,
 )
-from heterps_envs.schedule.event_heap import KERNEL
 from heterps_envs.schedule.plan_arrays import PlanArrays
 
 
@@ -68,7 +67,7 @@ def messages(schedule: Schedule, arrays: PlanArrays) -> Messages:
     return Messages(sends, receives, num_bytes, partner, posted_ahead(largest))
 
 
-@njit(**KERNEL)
+@kernel
 def _match(
     sends: Any, receives: Any, kind: Any, stage: Any, micro_batch: Any, peer: Any, offsets: Any,
     plan: Any, partner: Any, num_bytes: Any, largest: Any,

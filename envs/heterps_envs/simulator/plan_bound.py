@@ -25,10 +25,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats
-from heterps_envs.schedule.event_heap import KERNEL
+from heterps_envs.compiled import kernel
 from heterps_envs.schedule.plan_arrays import PlanArrays
 from heterps_envs.simulator.prepared import PreparedPlan
 
@@ -73,7 +72,7 @@ def _seconds(arrays: PlanArrays, backward: int) -> Floats:
     return found
 
 
-@njit(**KERNEL)
+@kernel
 def _walk(
     first_stage: Any, behind: Any, stage_device: Any, pass_s: Any, action_s: Any,
     output_bytes: Any, latency_s: Any, s_per_byte: Any, shares: Any, backward: int, found: Any,

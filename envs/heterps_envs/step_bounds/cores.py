@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.compiled import ALLOCATING, MINUS_ONE, uncounted
+from heterps_envs.compiled import ALLOCATING, HELPER, MINUS_ONE, uncounted_helper
 from heterps_envs.step_bounds.spread import FIRST, STOP
 from heterps_envs.step_bounds.units import ALL, BEHIND, FRONT
 
 
-@njit(**ALLOCATING)
+@njit(**ALLOCATING, **HELPER)
 def add_cores(units: Any, ranges: Any, value: Any, row_of: Any, cover: Any) -> float:
     """The most that cores in a row earn beyond ranges without; what they do is added to `cover`."""
     num_layers, num_kinds = len(cover), len(units.class_of)
@@ -47,7 +47,7 @@ def add_cores(units: Any, ranges: Any, value: Any, row_of: Any, cover: Any) -> f
     return best
 
 
-@uncounted
+@uncounted_helper
 def _after_others(
     units: Any, kind: int, gain: float, core: Any, most: Any, chosen: Any
 ) -> tuple[float, int]:
@@ -66,12 +66,12 @@ def _after_others(
     return best, found
 
 
-@uncounted
+@uncounted_helper
 def _write(row: Any, kind: int, core: int, stop: int, before: int) -> None:
     row[0], row[1], row[2], row[3] = kind, core, stop, before
 
 
-@uncounted
+@uncounted_helper
 def _cover_cores(units: Any, ranges: Any, row_of: Any, found: Any, cover: Any) -> None:
     """Adds what the units do that have cores, less what they would do without."""
     (way, kind, core, stop, before), chosen = found
@@ -86,7 +86,7 @@ def _cover_cores(units: Any, ranges: Any, row_of: Any, found: Any, cover: Any) -
         way = BEHIND if before < 0 else FRONT
 
 
-@uncounted
+@uncounted_helper
 def add_cover(ranges: Any, way: int, row: int, devices: float, cover: Any) -> None:
     """Adds what devices do of each layer."""
     if row >= 0:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import njit
+from heterps_envs.compiled import checked
 
 
-@njit(cache=True)
+@checked
 def least_earned(n: Any, shares: Any, worth: Any, iterations: int, cover: Any) -> float:
     """The least that all devices are found to earn together; below 1: not all layers are done.
 

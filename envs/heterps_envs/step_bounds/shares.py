@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heterps_envs.compiled import ONE, ZERO, inlined, uncounted
+from heterps_envs.compiled import ONE, ZERO, inlined, uncounted, uncounted_helper
 
 # Of a count: sums of seconds lose last digits.
 ROUNDING = 1e-9
@@ -123,14 +123,14 @@ def _share(n: Any, step_s: float, span: Any, most: float, is_inside: bool) -> fl
     return float(share / n.total)
 
 
-@uncounted
+@uncounted_helper
 def least_owners(n: Any, share: float, most: float) -> int:
     """Owners of a layer of which one group does a share, in full micro-batches."""
     others = math.ceil((1 - share / n.total) / most * (1 - SHARES_ROUNDING) - ROUNDING)
     return int(min(1 + max(1, others), n.sums.wait_s.shape[1] - 1))
 
 
-@uncounted
+@uncounted_helper
 def summed_share(n: Any, step_s: float, span: Any, after_s: float) -> float:
     """Micro-batches where so many seconds follow the begin of the last backward pass."""
     option, first, stop, front, _ = span
@@ -140,7 +140,7 @@ def summed_share(n: Any, step_s: float, span: Any, after_s: float) -> float:
     return quotient(left - after_s + backward, forward + backward)
 
 
-@uncounted
+@uncounted_helper
 def _sums_s(n: Any, span: Any, owners: int) -> float:
     """Least seconds from the begin of the last backward pass to the end of the step."""
     option, first, stop, _, _ = span
@@ -158,7 +158,7 @@ def _sums_s(n: Any, span: Any, owners: int) -> float:
     return float(after_s + n.sums.wait_s[0, owners, n.class_of[option]])
 
 
-@uncounted
+@uncounted_helper
 def in_time_and_memory(n: Any, step_s: float, span: Any, held: int) -> float:
     """Micro-batches without sums of gradients; below 0: nothing, nor of any more layers.
 
@@ -208,7 +208,7 @@ def micro_batches_in(
     return float(max(0.0, min(whole(n, share), n.total)))
 
 
-@uncounted
+@uncounted_helper
 def by_memory(n: Any, room: float, gradients: float, kept: float, times: float) -> float:
     """Full micro-batches that fit, a few at a time, where so many fit one after another."""
     if kept <= 0:
@@ -223,7 +223,7 @@ def by_memory(n: Any, room: float, gradients: float, kept: float, times: float) 
     return 0.0 if rounds < 1 else float(n.unit * (at_first + (rounds - 1) * later))
 
 
-@uncounted
+@uncounted_helper
 def quotient(left: float, each: float) -> float:
     """How often something fits; below 0: never."""
     if left < 0:
@@ -231,7 +231,7 @@ def quotient(left: float, each: float) -> float:
     return left / each if each > 0 else math.inf
 
 
-@uncounted
+@uncounted_helper
 def whole(n: Any, share: float) -> float:
     """A device has a whole number of equal micro-batches, and no less than the smallest."""
     if n.are_equal and share < math.inf:

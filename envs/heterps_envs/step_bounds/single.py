@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import ALLOCATING, ZERO
+from heterps_envs.compiled import ALLOCATING, HELPER, ZERO
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.near_links import class_messages
 from heterps_envs.step_bounds.needs import Needs
@@ -73,7 +73,7 @@ def _least_s(n: Any, message_s: Floats, strides: Any) -> float:
     return least_s
 
 
-@njit(**ALLOCATING)
+@njit(**ALLOCATING, **HELPER)
 def _put_in_front(
     n: Any, span: Any, message_s: Any, strides: Any, there_s: Any, done_s: Any
 ) -> None:

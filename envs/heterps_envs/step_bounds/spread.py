@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.compiled import ALLOCATING, ZERO, inlined, uncounted
+from heterps_envs.compiled import ALLOCATING, ZERO, inlined, uncounted_helper
 from heterps_envs.step_bounds.shares import least_owners, summed_share, whole
 
 # Columns of what is found: option, first layer, the one after the last, and c and d.
@@ -27,7 +27,7 @@ OPTION, FIRST, STOP, CORE, CORE_STOP = 0, 1, 2, 3, 4
 PLACES = 16
 
 
-@uncounted
+@uncounted_helper
 def grid_of(num_layers: int) -> int:
     """Layers from one place to the next."""
     return max(1, num_layers // PLACES)
@@ -90,7 +90,7 @@ def _fill(
     return none
 
 
-@uncounted
+@uncounted_helper
 def _keep(
     n: Any, span: Any, none: float, table: Any, grid: int, count: int, rows: Any, row_shares: Any
 ) -> int:
@@ -107,7 +107,7 @@ def _keep(
     return count
 
 
-@uncounted
+@uncounted_helper
 def _surely(core: int, core_stop: int, grid: int, first: int) -> Any:
     """Layers within all cores that begin, and end, at most a step inside of two places.
 
@@ -117,7 +117,7 @@ def _surely(core: int, core_stop: int, grid: int, first: int) -> Any:
     return (begin, end) if begin < end else (first, first)
 
 
-@uncounted
+@uncounted_helper
 def add_row(span: Any, core: Any, share: float, count: int, rows: Any, row_shares: Any) -> int:
     """Adds a range where there is room; returns the new count."""
     if count < len(rows):
@@ -143,7 +143,7 @@ def _micro_batches(n: Any, step_s: float, span: Any, owners: int, most: float, c
     return max(0.0, min(most, whole(n, summed_share(n, step_s, span, after_s))))
 
 
-@uncounted
+@uncounted_helper
 def _seconds(sums: Any, owners: int, option: int, span: Any, core: Any) -> float:
     """Of layers of a span, those of the core on the node and others across nodes."""
     first, stop = span

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import ALLOCATING, uncounted
+from heterps_envs.compiled import ALLOCATING, uncounted_helper
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.near_links import NearLinks, class_messages
 
@@ -113,7 +113,7 @@ def _least_s(groups: Any, layers_s: Any, message_s: Any, far_s: Any) -> Floats:
     return least_s
 
 
-@uncounted
+@uncounted_helper
 def _from_others(reached_s: Any, message_s: Any, cut: int, kind: int) -> float:
     """The least over a cut to a class from any other."""
     least_s = np.inf
@@ -123,7 +123,7 @@ def _from_others(reached_s: Any, message_s: Any, cut: int, kind: int) -> float:
     return least_s
 
 
-@uncounted
+@uncounted_helper
 def _seconds(groups: Any, layer_s: Any, option: int, found_s: Any) -> None:
     """Writes what a layer takes on each class, beside a group that has devices of one."""
     found_s[:] = np.inf

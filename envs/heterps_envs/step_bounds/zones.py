@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.compiled import ALLOCATING, uncounted
+from heterps_envs.compiled import ALLOCATING, HELPER, uncounted_helper
 from heterps_envs.step_bounds.cores import add_cores, add_cover
 from heterps_envs.step_bounds.spread import CORE, CORE_STOP, FIRST, OPTION, STOP
 from heterps_envs.step_bounds.units import ALL, NUM_WAYS
@@ -75,14 +75,14 @@ def least_earned_in_zones(
     return least
 
 
-@uncounted
+@uncounted_helper
 def _copy(source: Any, target: Any) -> None:
     # An assignment of a whole array takes seconds to compile: it has words for unlike shapes.
     for index in range(len(source)):
         target[index] = source[index]
 
 
-@uncounted
+@uncounted_helper
 def _normalize(worth: Any) -> None:
     total = 0.0
     for layer in range(len(worth)):
@@ -91,7 +91,7 @@ def _normalize(worth: Any) -> None:
         worth[layer] /= total
 
 
-@njit(**ALLOCATING)
+@njit(**ALLOCATING, **HELPER)
 def _values(ranges: Any, worth: Any, value: Any, row_of: Any) -> None:
     """Writes what a device earns at most with each core; at (0, 0) without one."""
     ahead = np.zeros(len(worth) + 1)

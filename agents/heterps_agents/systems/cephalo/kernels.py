@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked
 
 
-@njit(cache=True)
+@checked
 def least_longest(
     starts: Integers, units: Integers, sizes: Integers, cost: Floats, total: int, most: int
 ) -> Integers:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.systems.dtfm.kernels import (
     best_tour,
@@ -16,7 +15,7 @@ from heterps_agents.systems.dtfm.kernels import (
 )
 from heterps_agents.systems.dtfm.network import Traffic
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import ONE, ZERO
+from heterps_envs.compiled import ONE, ZERO, checked, checked_helper
 
 # Seconds that are no difference.
 _SAME_S = 1e-9
@@ -52,7 +51,7 @@ class Score(NamedTuple):
     mean_s: float
 
 
-@njit(cache=True)
+@checked_helper
 def costs_of(traffic: Traffic, members: Integers) -> Costs:
     """The costs of groups, whose members are (G, k)."""
     size = len(members)
@@ -63,7 +62,7 @@ def costs_of(traffic: Traffic, members: Integers) -> Costs:
     return costs
 
 
-@njit(cache=True)
+@checked_helper
 def scored(costs: Costs, order: Integers) -> tuple[Score, Integers]:
     """The score of groups, and the order of their tour; that of many is mended from an order on."""
     length_s, order = best_tour(costs.hop_s, order)
@@ -71,7 +70,7 @@ def scored(costs: Costs, order: Integers) -> tuple[Score, Integers]:
     return Score(costs.slowest_s.max() + 2 * length_s, mean_s), order
 
 
-@njit(cache=True)
+@checked
 def descend(
     traffic: Traffic, kinds: Integers, members: Integers, order: Integers, most_swaps: int
 ) -> tuple[Score, Integers, int]:
@@ -107,7 +106,7 @@ def descend(
     return best, order, tried
 
 
-@njit(cache=True)
+@checked_helper
 def _swap_one(
     traffic: Traffic,
     kinds: Integers,
@@ -141,7 +140,7 @@ def _swap_one(
     return False, best, order, tried
 
 
-@njit(cache=True)
+@checked_helper
 def _after_swap(
     traffic: Traffic,
     members: Integers,
@@ -164,18 +163,18 @@ def _after_swap(
     return scored(trial, order)
 
 
-@njit(cache=True)
+@checked_helper
 def _was_there(kinds: Integers, group: Integers, place: int) -> bool:
     """Whether a member in front is of the same kind."""
     return bool((kinds[group[:place]] == kinds[group[place]]).any())
 
 
-@njit(cache=True)
+@checked_helper
 def _measure_group(traffic: Traffic, members: Integers, group: int, costs: Costs) -> None:
     costs.slowest_s[group], costs.mean_s[group] = group_sums(traffic.gradient_s, members[group])
 
 
-@njit(cache=True)
+@checked_helper
 def _measure_hops(
     traffic: Traffic, members: Integers, group: int, first: int, costs: Costs
 ) -> None:
@@ -188,7 +187,7 @@ def _measure_hops(
             costs.mean_hop_s[front, behind] = costs.mean_hop_s[behind, front] = mean_s
 
 
-@njit(cache=True)
+@checked_helper
 def _copy(source: Costs, target: Costs) -> None:
     # Number by number: numba compiles that in a fraction of what it takes for whole arrays.
     for group in range(len(source.slowest_s)):

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked, checked_helper
 
 # So many groups are toured exactly, by the subsets that a tour has been to.
 MOST_EXACT_GROUPS = 10
 
 
-@njit(cache=True)
+@checked
 def bottleneck_matching(cost: Floats) -> tuple[float, Integers]:
     """The perfect matching whose largest cost is least.
 
@@ -55,7 +55,7 @@ def bottleneck_matching(cost: Floats) -> tuple[float, Integers]:
     return largest, row_of
 
 
-@njit(cache=True)
+@checked_helper
 def hop_between(activation_s: Floats, front: Integers, behind: Integers) -> tuple[float, float]:
     """Seconds between two groups: the largest and the mean of their bottleneck matching."""
     size = len(front)
@@ -70,7 +70,7 @@ def hop_between(activation_s: Floats, front: Integers, behind: Integers) -> tupl
     return largest, total / size
 
 
-@njit(cache=True)
+@checked
 def group_sums(gradient_s: Floats, members: Integers) -> tuple[float, float]:
     """Seconds of a group's sums of gradients: its slowest member's, and the mean."""
     slowest, total = 0.0, 0.0
@@ -83,7 +83,7 @@ def group_sums(gradient_s: Floats, members: Integers) -> tuple[float, float]:
     return slowest, total / len(members)
 
 
-@njit(cache=True)
+@checked
 def open_tour(hop_s: Floats) -> tuple[float, Integers]:
     """The shortest path through all groups, wherever it begins: exact, over subsets.
 
@@ -124,7 +124,7 @@ def tour_steps(num_groups: int) -> int:
     return num_groups**2 * (2**num_groups if num_groups <= MOST_EXACT_GROUPS else 20)
 
 
-@njit(cache=True)
+@checked
 def path_length(hop_s: Floats, order: Integers) -> float:
     """Seconds of a tour in a given order."""
     length = 0.0
@@ -133,7 +133,7 @@ def path_length(hop_s: Floats, order: Integers) -> float:
     return length
 
 
-@njit(cache=True)
+@checked
 def improved_tour(hop_s: Floats, start: Integers) -> tuple[float, Integers]:
     """A tour that no reversal of a part of it makes shorter, from an order on."""
     size = len(hop_s)
@@ -156,7 +156,7 @@ def improved_tour(hop_s: Floats, start: Integers) -> tuple[float, Integers]:
     return path_length(hop_s, order), order
 
 
-@njit(cache=True)
+@checked_helper
 def best_tour(hop_s: Floats, start: Integers) -> tuple[float, Integers]:
     """The shortest tour of few groups; of many, one from an order on that reversals cannot mend."""
     if len(hop_s) <= MOST_EXACT_GROUPS:
@@ -164,7 +164,7 @@ def best_tour(hop_s: Floats, start: Integers) -> tuple[float, Integers]:
     return improved_tour(hop_s, start)
 
 
-@njit(cache=True)
+@checked
 def spanning_tree(hop_s: Floats) -> float:
     """The least tree through all groups, which no tour is shorter than."""
     size = len(hop_s)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
+from heterps_envs.compiled import checked
 
 # Of a whole number, what rounding may add.
 _ROUNDING = 1e-9
@@ -27,7 +27,7 @@ def step_s(period_s: float, fill_s: float, num_micro_batches: int) -> float:
     return (num_micro_batches - 1) * period_s + fill_s
 
 
-@njit(cache=True)
+@checked
 def launch_count(behind_s: float, period_s: float, replicas: int) -> int:
     """Micro-batches in flight on each replica of a stage so that it never waits.
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.systems.harp.cost import launch_count
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import MINUS_ONE, ZERO
+from heterps_envs.compiled import MINUS_ONE, ZERO, checked, checked_helper
 
 # What rounding may add to a period.
 _ROUNDING = 1 + 1e-12
@@ -66,7 +65,7 @@ class Cuts(NamedTuple):
     replicas: Integers
 
 
-@njit(cache=True)
+@checked_helper
 def stage_bytes(
     islands: Islands, start: int, stop: int, replicas: int, behind_s: float, period_s: float
 ) -> float:
@@ -78,14 +77,14 @@ def stage_bytes(
     return islands.state_bytes[stop] - islands.state_bytes[start] + held * kept  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@checked
 def message_s(islands: Islands, cut: int, front: int, behind: int) -> float:
     """Seconds of a message and its gradient between two islands."""
     own = islands.output_bytes[cut] * islands.inverse_bandwidth[front, behind]
     return islands.latency_s[front, behind] + own  # type: ignore[no-any-return]
 
 
-@njit(cache=True)
+@checked
 def least_fills(islands: Islands, period_s: float) -> Cuts:
     """The least fills of all ends of the model, built from the last layer to the first.
 
@@ -117,7 +116,7 @@ def least_fills(islands: Islands, period_s: float) -> Cuts:
     return cuts
 
 
-@njit(cache=True)
+@checked_helper
 def _add_stage(
     islands: Islands,
     period_s: float,
@@ -152,7 +151,7 @@ def _add_stage(
                     _update(islands, period_s, cuts, stage, (other, used, replicas), behind_s)
 
 
-@njit(cache=True)
+@checked_helper
 def _update(
     islands: Islands,
     period_s: float,

@@ -30,6 +30,7 @@ from numba import njit
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.placement import PlacedStage, Placement
+from heterps_envs.compiled import checked
 from heterps_envs.cost_tables import CostTables
 
 # A period that is kept but for the rounding of sums is kept.
@@ -292,7 +293,7 @@ def _least_units(fixed_s: float, shared_s: float, period_s: float, units: int, m
     return least
 
 
-@njit(cache=True)
+@checked
 def _sweep(
     prepared: _Prepared, period_s: float, merges_equal: bool
 ) -> tuple[Floats, Integers, Integers, Integers]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked
 
 
-@njit(cache=True)
+@checked
 def least_slowest(
     compute_s: Floats,
     state_bytes: Floats,
@@ -101,7 +101,7 @@ def least_slowest(
     return stages
 
 
-@njit(cache=True)
+@checked
 def least_slowest_in(
     order: Integers,
     compute_s: Floats,

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked, checked_helper
 
 # The first waves are not counted, while the pipelines fill.
 _WARM_UP, _COUNTED = 2, 4
@@ -34,7 +34,7 @@ class Pace(NamedTuple):
     wave: int
 
 
-@njit(cache=True)
+@checked_helper
 def least_clock(mini_batch: int, wave: int, distance: int) -> int:
     """The global clock that a mini-batch waits for.
 
@@ -75,7 +75,7 @@ def wave_seconds(paces: Sequence[Pace], sums_s: float, distance: int = 0) -> flo
     return float(clocks[-1] - clocks[_WARM_UP]) / _COUNTED
 
 
-@njit(cache=True)
+@checked
 def _run(
     numbers: Integers, seconds: Floats, distance: int, num_waves: int, sums_s: float
 ) -> tuple[Floats, Floats]:

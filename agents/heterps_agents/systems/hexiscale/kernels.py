@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked, checked_helper
 
 # Exchanges that a pass makes without a new best before it ends.
 _MOST_UPHILL = 48
@@ -31,14 +31,14 @@ class Balance(NamedTuple):
     cut: float
 
 
-@njit(cache=True)
+@checked
 def deviation(speed: float, memory: float, targets: Floats) -> float:
     """Mean square of what a part has more or less of speed and memory, over its targets."""
     faster, larger = speed / targets[0] - 1, memory / targets[1] - 1
     return float((faster * faster + larger * larger) / 2)
 
 
-@njit(cache=True)
+@checked
 def exchange(
     one: Integers, other: Integers, bandwidth: Floats, weights: Floats, balance: Balance
 ) -> float:
@@ -61,7 +61,7 @@ def exchange(
     return gained
 
 
-@njit(cache=True)
+@checked_helper
 def _pass(
     one: Integers, other: Integers, bandwidth: Floats, weights: Floats, balance: Balance
 ) -> float:
@@ -98,7 +98,7 @@ def _pass(
     return -best
 
 
-@njit(cache=True)
+@checked_helper
 def _best_exchange(
     one: Integers,
     other: Integers,
@@ -151,7 +151,7 @@ def _best_exchange(
     return least, best_goes, best_comes
 
 
-@njit(cache=True)
+@checked_helper
 def _move(
     source: Integers,
     target: Integers,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.splits.contiguous_kernels import contains
 from heterps_agents.splits.ideals import IdealTables, Words
 from heterps_envs.arrays import Floats
+from heterps_envs.compiled import checked
 
 
-@njit(cache=True)
+@checked
 def contained(words: Words) -> NDArray[np.bool_]:
     """(I, I) whether the later ideal holds the earlier one and more: [earlier, later]."""
     count = len(words)
@@ -22,7 +22,7 @@ def contained(words: Words) -> NDArray[np.bool_]:
     return holds
 
 
-@njit(cache=True)
+@checked
 def split_level(
     unit_s: Floats,
     parameter_bytes: Floats,
@@ -87,7 +87,7 @@ def split_level(
     return value, before, replicas
 
 
-@njit(cache=True)
+@checked
 def split_only_level(
     tables: IdealTables,
     num_units: int,

@@ -15,11 +15,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.compiled import checked
 
 # States times transitions that the sweep takes on: some seconds.
 MAX_WORK = 3_000_000_000
@@ -130,7 +130,7 @@ def _decoded(code: int, num_classes: int, num_layers: int) -> tuple[int, int, in
     return state, device_class, first
 
 
-@njit(cache=True)
+@checked
 def _sweep(chain: Chain, strides: Integers) -> tuple[Floats, Integers]:
     """Smallest bottleneck by devices used, class of the last stage and layers covered."""
     num_layers, num_classes = chain.seconds.shape

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Flags, Floats, Integers
+from heterps_envs.compiled import checked
 
 # Devices of a target that cannot be met.
 NEVER = 1 << 30
@@ -62,7 +62,7 @@ class Ways(NamedTuple):
     first: Integers
 
 
-@njit(cache=True)
+@checked
 def crossing_bytes(tables: GraphTables, members: Flags, degree: int) -> Floats:
     """(N, 2) bytes that the nodes of a stage exchange with other stages, one sample."""
     found = np.zeros((len(members), 2))
@@ -78,7 +78,7 @@ def crossing_bytes(tables: GraphTables, members: Flags, degree: int) -> Floats:
     return found
 
 
-@njit(cache=True)
+@checked
 def choose(
     tables: GraphTables,
     members: Flags,
@@ -150,7 +150,7 @@ def choose(
     return total
 
 
-@njit(cache=True)
+@checked
 def stage_costs(tables: GraphTables, members: Flags, ways: Ways) -> Floats:
     """(P, ways.first[-1]) seconds of each of P sets of nodes, by way and micro-batches in flight.
 
@@ -184,7 +184,7 @@ def stage_costs(tables: GraphTables, members: Flags, ways: Ways) -> Floats:
     return costs
 
 
-@njit(cache=True)
+@checked
 def fewest_devices(
     costs: Floats,
     ways: Ways,

@@ -12,12 +12,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_agents.systems.sailor.cost import SHORT_PIPELINE
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import ONE
+from heterps_envs.compiled import ONE, checked, checked_helper
 
 
 class PipelineTables(NamedTuple):
@@ -103,7 +102,7 @@ class Sweep(NamedTuple):
     is_by_usd: bool
 
 
-@njit(cache=True)
+@checked
 def best_stages(
     tables: PipelineTables,
     work: Work,
@@ -200,7 +199,7 @@ def best_stages(
     return best, _stages(tables, origin, found), tried
 
 
-@njit(cache=True)
+@checked_helper
 def _last_stages(
     tables: PipelineTables,
     limits: tuple[float, float, float],
@@ -225,7 +224,7 @@ def _last_stages(
                     here[after, first] = True
 
 
-@njit(cache=True)
+@checked_helper
 def _fits(
     tables: PipelineTables,
     option: int,
@@ -244,7 +243,7 @@ def _fits(
     return bool(needed + in_flight * flight <= tables.room_bytes[option])
 
 
-@njit(cache=True)
+@checked_helper
 def _stages(
     tables: PipelineTables, origin: NDArray[np.int16], found: tuple[int, int, int, int, int]
 ) -> Integers:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from heterps_envs.closed_form.formula import stage_after_option_s, stage_state_bytes
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted, uncounted_helper
 
 # What is known of a plan of a slice, all better when smaller: seconds of a micro-batch's way
 # through it and back; seconds of its slowest stage or link for all other micro-batches; seconds
@@ -40,7 +40,7 @@ def stage_starts(first: int, stop: int, counted: Any, before: Any, starts: Any) 
     return True
 
 
-@uncounted
+@uncounted_helper
 def even_plan_costs(k: Any, option: int, replicas: int, starts: Any, costs: Any) -> bool:
     """Writes what an even plan takes; whether it has memory for itself.
 

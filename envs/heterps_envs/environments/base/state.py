@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.compiled import BORROWING
+from heterps_envs.compiled import BORROWING, HELPER
 
 # RUNNING until the end; COMPLETE with a placement that can be used; STUCK where no action was
 # allowed, or one was taken that is not.
@@ -31,7 +31,7 @@ def log_ratio(numerator: float, denominator: float) -> float:
     return min(LARGEST_RATIO, max(-LARGEST_RATIO, value))  # type: ignore[no-any-return]
 
 
-@njit(**BORROWING)
+@njit(**BORROWING, **HELPER)
 def take_candidates(view: Any, row: int) -> None:
     """Takes all candidates of an episode away. Those that are not allowed are zero already."""
     for action in range(view.allowed.shape[1]):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from heterps_envs.compiled import helper
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def allow_devices(p: Any, guides: Any, rows: Any, row: int, allowed: Any) -> None:
     """Says which devices the next node of an episode may go to.
 
@@ -49,7 +50,7 @@ def allow_devices(p: Any, guides: Any, rows: Any, row: int, allowed: Any) -> Non
             allowed[device] = passes[device]
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _packs(p: Any, guides: Any, z: int, first: int, left: Any) -> bool:
     """Whether the nodes from `first` on find memory, the largest first; `left` is used up."""
     for index in range(p.num_nodes[z]):

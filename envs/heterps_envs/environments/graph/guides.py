@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
+from heterps_envs.compiled import helper, kernel
 from heterps_envs.environments.base.state import log_ratio, ratio
 from heterps_envs.environments.graph.state import GRAPH_NODE_FEATURES
 from heterps_envs.graphs.problem import GraphProblems
@@ -93,13 +93,13 @@ def put_guide(problems: GraphProblems, guides: GraphGuides, row: int) -> None:
     _node_features(problems, guides, row)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def seconds_of(p: Any, z: int, node: int, device: int) -> float:
     """Forward and backward seconds of a node on a device."""
     return p.forward_s[z, node, device] + p.backward_s[z, node, device]  # type: ignore[no-any-return]
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def there_and_back_s(p: Any, z: int, node: int, source: int, target: int) -> float:
     """Seconds of a node's output to another device and of the gradient from there; 0 to itself."""
     if source == target:
@@ -112,7 +112,7 @@ def there_and_back_s(p: Any, z: int, node: int, source: int, target: int) -> flo
     return there + back + p.latency_s[z, target, source]  # type: ignore[no-any-return]
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _guide(p: Any, g: Any, z: int) -> None:
     nodes, devices = p.num_nodes[z], p.num_devices[z]
     g.remaining_s[z, nodes] = 0.0
@@ -144,7 +144,7 @@ def _guide(p: Any, g: Any, z: int) -> None:
         g.transfer_s[z, node] = transfers / pairs
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _ways(p: Any, g: Any, z: int, node: int, device: int) -> None:
     """Round trip and stay from one node on one device; those of its consumers are known."""
     longest, stay = 0.0, 0.0
@@ -164,7 +164,7 @@ def _ways(p: Any, g: Any, z: int, node: int, device: int) -> None:
     g.stay_s[z, node, device] = stay
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def _node_features(p: Any, g: Any, z: int) -> None:
     nodes, devices, scale = p.num_nodes[z], p.num_devices[z], g.reference_s[z]
     up, down = np.zeros(nodes), np.zeros(nodes)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from heterps_envs.compiled import helper, kernel
 from heterps_envs.environments.base.state import (
     COMPLETE,
     RUNNING,
@@ -51,7 +51,7 @@ class _OverAll(NamedTuple):
     left_bytes: float
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def observe_graphs(p: Any, guides: Any, rows: Any, view: Any, which: Any) -> None:
     """Writes what running episodes see; one that no device can take on becomes STUCK.
 
@@ -71,7 +71,7 @@ def observe_graphs(p: Any, guides: Any, rows: Any, view: Any, which: Any) -> Non
             rows.status[row] = STUCK
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def advance_graphs(p: Any, guides: Any, rows: Any, view: Any, actions: Any) -> None:
     """Places the next node in every running episode; after the last one, runs the step to its end.
 
@@ -106,7 +106,7 @@ def advance_graphs(p: Any, guides: Any, rows: Any, view: Any, actions: Any) -> N
             take_candidates(view, row)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _simulation(rows: Any, row: int) -> Any:
     return GraphRow(
         rows.arrival_s[row],
@@ -120,7 +120,7 @@ def _simulation(rows: Any, row: int) -> Any:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _charge_channels(p: Any, rows: Any, row: int, z: int, node: int, device: int) -> None:
     """Counts the transfers that the node made necessary, and the gradients that go back."""
     for edge in range(p.producer_start[z, node], p.producer_start[z, node + 1]):
@@ -136,7 +136,7 @@ def _charge_channels(p: Any, rows: Any, row: int, z: int, node: int, device: int
                 )
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _return_s(p: Any, rows: Any, row: int, z: int, node: int, device: int) -> float:
     """From the end of a node's backward pass to the end of the step, if nothing has to wait."""
     longest_s = 0.0
@@ -152,7 +152,7 @@ def _return_s(p: Any, rows: Any, row: int, z: int, node: int, device: int) -> fl
     return longest_s
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _observe_row(
     p: Any, guides: Any, rows: Any, view: Any, row: int, found: Any, channels: Any
 ) -> bool:
@@ -176,7 +176,7 @@ def _observe_row(
     return any_allowed
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _look_at_inputs(p: Any, rows: Any, row: int, z: int, node: int, device: int, out: Any) -> None:
     """Seconds of the transfers, there and back, that the device would need; share it has."""
     transfer_s, all_bytes, here_bytes = 0.0, 0.0, 0.0
@@ -193,7 +193,7 @@ def _look_at_inputs(p: Any, rows: Any, row: int, z: int, node: int, device: int,
     out[_SHARED] = ratio(here_bytes, all_bytes)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _sibling_share(p: Any, rows: Any, row: int, z: int, node: int, device: int) -> float:
     """Of what the node's consumers read from other placed nodes, the share that is on a device."""
     all_bytes, here_bytes = 0.0, 0.0
@@ -208,7 +208,7 @@ def _sibling_share(p: Any, rows: Any, row: int, z: int, node: int, device: int) 
     return ratio(here_bytes, all_bytes)  # type: ignore[no-any-return]
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _observe_devices(p: Any, guides: Any, rows: Any, view: Any, row: int, found: Any) -> None:
     """Compares the allowed devices with each other."""
     z, node = rows.problem[row], rows.position[row]
@@ -239,7 +239,7 @@ def _observe_devices(p: Any, guides: Any, rows: Any, view: Any, row: int, found:
     _observe_state(p, guides, rows, row, over_all, view.state[row])
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _observe_device(
     p: Any, guides: Any, rows: Any, row: int, device: int, found: Any, over_all: Any, out: Any
 ) -> None:
@@ -288,7 +288,7 @@ def _observe_device(
     out[27] = ratio(found[_FINISH] + stay_s + found[_RETURN], scale)
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _observe_state(p: Any, guides: Any, rows: Any, row: int, over_all: Any, out: Any) -> None:
     z, node = rows.problem[row], rows.position[row]
     nodes, devices, scale = p.num_nodes[z], p.num_devices[z], guides.reference_s[z]

@@ -14,6 +14,7 @@ from numba import njit
 from heterps_envs.closed_form.formula import CUT_BIT, in_flight
 from heterps_envs.closed_form.objective import Goal, read_stages, write_code
 from heterps_envs.closed_form.replicas import provision_stages
+from heterps_envs.compiled import checked_helper, helper, kernel
 from heterps_envs.environments.base.state import (
     COMPLETE,
     LARGEST_RATIO,
@@ -26,7 +27,7 @@ from heterps_envs.environments.layer.state import MISSES_FLOOR, OUT_OF_MEMORY
 from heterps_envs.environments.stage.packed import kernel_of
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def observe_layers(p: Any, rows: Any, view: Any, which: Any) -> None:
     """Writes the candidates of episodes that place layers; one without any becomes STUCK.
 
@@ -44,7 +45,7 @@ def observe_layers(p: Any, rows: Any, view: Any, which: Any) -> None:
             rows.status[row] = STUCK
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def advance_layers(p: Any, rows: Any, view: Any, actions: Any) -> None:
     """Gives the next layer of every episode its class; after the last one stages get replicas.
 
@@ -84,7 +85,7 @@ def advance_layers(p: Any, rows: Any, view: Any, actions: Any) -> None:
             take_candidates(view, row)
 
 
-@njit(cache=True)
+@checked_helper
 def _finish(p: Any, rows: Any, row: int) -> None:
     """Provisions the stages and says what became of the episode."""
     k = kernel_of(p.chains, rows.problem[row])
@@ -103,7 +104,7 @@ def _finish(p: Any, rows: Any, row: int) -> None:
         rows.status[row] = COMPLETE
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _observe_state(p: Any, rows: Any, view: Any, row: int) -> None:
     """Writes what does not depend on the class; after the last layer its own numbers are zero."""
     c, z, layer = p.chains, rows.problem[row], rows.position[row]
@@ -134,7 +135,7 @@ def _observe_state(p: Any, rows: Any, view: Any, row: int) -> None:
     out[13] = ratio(c.lower_bound_s[z], rows.floor_s[row])
 
 
-@njit(cache=True, error_model="numpy")
+@helper
 def _observe_classes(p: Any, rows: Any, view: Any, row: int) -> bool:
     """Writes the candidates; returns whether there is one."""
     c, z, layer = p.chains, rows.problem[row], rows.position[row]

@@ -11,15 +11,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import STEP_TIME, Goal, read_stages, write_code
 from heterps_envs.closed_form.replicas import provision_stages
+from heterps_envs.compiled import checked
 
 
-@njit(cache=True)
+@checked
 def _provision_rows(kinds: Any, k: Any, goal: Any, codes: Any) -> None:
     stages = np.empty((k.num_layers, 3), np.int64)
     begun = np.empty(k.num_classes, np.int64)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from numba import njit
 
 from heterps_envs.closed_form.formula import in_flight
-from heterps_envs.compiled import BORROWING, MINUS_ONE
+from heterps_envs.compiled import BORROWING, HELPER, MINUS_ONE
 from heterps_envs.environments.stage.features import Found, observe_candidate
 from heterps_envs.environments.stage.growth import (
     Growing,
@@ -47,7 +47,7 @@ class Wanted(NamedTuple):
     shortest_s: float
 
 
-@njit(**BORROWING)
+@njit(**BORROWING, **HELPER)
 def _reach(
     p: Any, rows: Any, row: int, kind: int, replicas: int, allowance_s: float, scratch: Any
 ) -> int:
@@ -74,7 +74,7 @@ def _transfer_s(p: Any, z: int, stop: int, kind: int, neighbour: int) -> float:
     return p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]  # type: ignore[no-any-return]
 
 
-@njit(**BORROWING)
+@njit(**BORROWING, **HELPER)
 def _fewest(
     p: Any, rows: Any, row: int, wanted: Any, start: int, allowance_s: float, scratch: Any
 ) -> int:
@@ -89,7 +89,7 @@ def _fewest(
     return high  # type: ignore[no-any-return]
 
 
-@njit(**BORROWING)
+@njit(**BORROWING, **HELPER)
 def observe_rung(
     p: Any, rows: Any, row: int, view: Any, line: int, wanted: Any, left: Any, scratch: Any
 ) -> tuple[int, float]:

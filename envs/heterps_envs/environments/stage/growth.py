@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.closed_form.formula import Built, in_flight, stage_after_s, step_with_stage_s
-from heterps_envs.compiled import BORROWING
+from heterps_envs.compiled import BORROWING, HELPER
 from heterps_envs.environments.base.state import LARGEST_RATIO
 
 # The shorter way must still cover this share of the value of the longest.
@@ -119,7 +119,7 @@ def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
     return least_bytes
 
 
-@njit(**BORROWING)
+@njit(**BORROWING, **HELPER)
 def behind_with_stage_s(
     p: Any, rows: Any, row: int, kind: int, replicas: int, held: int, start: int
 ) -> float:
@@ -187,7 +187,7 @@ def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: A
             fronts[front, 2] = (share + held - 1) // held - 1
 
 
-@njit(**BORROWING)
+@njit(**BORROWING, **HELPER)
 def best_front_link(
     p: Any,
     z: int,

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
-from heterps_envs.compiled import BORROWING
+from heterps_envs.compiled import BORROWING, HELPER, kernel
 from heterps_envs.environments.base.state import COMPLETE, RUNNING, STUCK, take_candidates
 from heterps_envs.environments.stage.candidates import Wanted, observe_rung
 from heterps_envs.environments.stage.features import Left, observe_budget, observe_state
@@ -26,7 +26,7 @@ from heterps_envs.environments.stage.state import (
 )
 
 
-@njit(cache=True, error_model="numpy")
+@kernel
 def observe(p: Any, rows: Any, view: Any, which: Any) -> None:
     """Writes the candidates of running episodes; one without any becomes STUCK.
 
@@ -75,7 +75,7 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
             take_candidates(view, row)
 
 
-@njit(**BORROWING)
+@njit(**BORROWING, **HELPER)
 def observe_row(p: Any, rows: Any, row: int, view: Any, line: int, scratch: Any) -> bool:
     """Writes the candidates of one running episode; returns whether there is one.
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
+from heterps_envs.compiled import checked
 from heterps_envs.cost_tables import CostTables
 
 # A guess of the step time costs nothing below this share of the bound, so ratios stay finite.
@@ -209,7 +209,7 @@ def _put_prefix(out: Floats, values: Floats) -> None:
     out[1 : len(values) + 1] = np.cumsum(values)
 
 
-@njit(cache=True)
+@checked
 def kernel_of(p: Any, z: int) -> KernelTables:
     """One problem of many as the closed form takes it: views, nothing is copied.
 

@@ -29,7 +29,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from heterps_envs.compiled import BORROWING
+from heterps_envs.compiled import BORROWING, checked
 from heterps_envs.environments.base.state import RUNNING
 
 # Numbers of replicas of an option that one decision offers.
@@ -131,7 +131,7 @@ class Scratch(NamedTuple):
     front: NDArray[np.float64]
 
 
-@njit(cache=True)
+@checked
 def new_scratch(max_classes: int) -> Scratch:
     """Scratch for problems of at most so many classes."""
     return Scratch(np.empty((max_classes, 4), np.int64), np.empty(3))

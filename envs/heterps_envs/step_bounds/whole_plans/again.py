@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted_helper
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.needs import Needs, dropped_bytes
 from heterps_envs.step_bounds.shares import ROUNDING, by_memory, micro_batches_in, quotient, whole
@@ -43,7 +43,7 @@ class Again(NamedTuple):
         return cls(np.ascontiguousarray(num_bytes), np.ascontiguousarray(order), is_at_once)
 
 
-@uncounted
+@uncounted_helper
 def micro_batches_with(
     n: Any, again: Any, span: Any, seconds: Any, room: float, gradients: float
 ) -> float:
@@ -79,7 +79,7 @@ def micro_batches_with(
     return min(best, most)
 
 
-@uncounted
+@uncounted_helper
 def _with_seconds(
     n: Any, again: Any, span: Any, seconds: Any, each_s: float, num_bytes: Any
 ) -> float:
@@ -99,7 +99,7 @@ def _with_seconds(
     return float(max(0.0, whole(n, share)))
 
 
-@uncounted
+@uncounted_helper
 def _seconds_for(n: Any, again: Any, span: Any, num_bytes: float) -> float:
     """Seconds of a full micro-batch to free so many bytes; inf: there are not so many."""
     option, first, stop = span

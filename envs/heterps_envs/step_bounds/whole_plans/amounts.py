@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted_helper
 from heterps_envs.step_bounds.shares import (
     ALONE,
     AMONG,
@@ -21,7 +21,7 @@ from heterps_envs.step_bounds.whole_plans.again import micro_batches_with
 from heterps_envs.step_bounds.whole_plans.tied import tied_bytes
 
 
-@uncounted
+@uncounted_helper
 def hoped_for(n: Any, staged: Any, step_s: float, stage: int, share: float) -> float:
     """The most, whatever is behind the stage; `staged` has the way to it.
 
@@ -40,7 +40,7 @@ def hoped_for(n: Any, staged: Any, step_s: float, stage: int, share: float) -> f
     return float(min(most, share * n.total * (1 + ROUNDING)))
 
 
-@uncounted
+@uncounted_helper
 def can_do(n: Any, staged: Any, step_s: float, stage: int, turns: Any) -> float:
     """The most, beside exactly these stages.
 
@@ -73,7 +73,7 @@ def can_do(n: Any, staged: Any, step_s: float, stage: int, turns: Any) -> float:
     return max(0.0, min(most, _before_sums(n, staged, (left, returned), stage)))
 
 
-@uncounted
+@uncounted_helper
 def _in_memory(n: Any, staged: Any, stage: int, seconds: Any, parts: int) -> float:
     """Micro-batches beside its state and copies of tied parameters, see `tied.tied_bytes`."""
     option, first, stop = span = staged.spans[stage]
@@ -83,7 +83,7 @@ def _in_memory(n: Any, staged: Any, stage: int, seconds: Any, parts: int) -> flo
     return float(micro_batches_with(n, staged.again, span, seconds, room, gradients))
 
 
-@uncounted
+@uncounted_helper
 def find_state(n: Any, staged: Any, stage: int) -> None:
     """Writes its least seconds of the optimizer step and bytes of state, whoever has layers."""
     option, first, stop = staged.spans[stage]
@@ -93,7 +93,7 @@ def find_state(n: Any, staged: Any, stage: int) -> None:
     staged.state_bytes[stage] = state
 
 
-@uncounted
+@uncounted_helper
 def find_own_state(n: Any, staged: Any, stage: int) -> None:
     """The same beside exactly these owners of layers, each of whom may have a part."""
     option, first, stop = staged.spans[stage]
@@ -112,7 +112,7 @@ def find_own_state(n: Any, staged: Any, stage: int) -> None:
     staged.optimizer_s[stage], staged.state_bytes[stage] = optimizer, state
 
 
-@uncounted
+@uncounted_helper
 def _before_sums(n: Any, staged: Any, lefts: Any, stage: int) -> float:
     """The most before sums of gradients, each layer's with its own owners.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted, uncounted_helper
 from heterps_envs.step_bounds.whole_plans.staged import FIRST, STOP
 
 # Of flows that are no whole numbers; where more are needed, all are said to find a way.
@@ -34,7 +34,7 @@ def all_pass(staged: Any, count: int, total: float) -> bool:
     return True
 
 
-@uncounted
+@uncounted_helper
 def _one_more(staged: Any, count: int, total: float, least: float) -> float:
     """What passes on one more way, which may send back what passed before; 0: nothing."""
     used, reached = staged.used, staged.reached

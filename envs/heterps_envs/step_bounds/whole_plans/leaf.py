@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted, uncounted_helper
 from heterps_envs.step_bounds.whole_plans.amounts import can_do, find_own_state, find_state
 from heterps_envs.step_bounds.whole_plans.flows import all_pass
 from heterps_envs.step_bounds.whole_plans.staged import (
@@ -38,7 +38,7 @@ def survives(n: Any, staged: Any, step_s: float, count: int) -> bool:
     return bool(found)
 
 
-@uncounted
+@uncounted_helper
 def _survive(n: Any, staged: Any, step_s: float, count: int) -> bool:
     find_ways_around(n, staged, count)
     for stage in range(count):
@@ -54,7 +54,7 @@ def _survive(n: Any, staged: Any, step_s: float, count: int) -> bool:
     return True
 
 
-@uncounted
+@uncounted_helper
 def _replicas(staged: Any, count: int, stage: int, is_behind: bool) -> int:
     """How many stages begin where this one does, and it is the first of them; they are noted.
 
@@ -73,7 +73,7 @@ def _replicas(staged: Any, count: int, stage: int, is_behind: bool) -> int:
     return size if size <= MOST_REPLICAS else 0
 
 
-@uncounted
+@uncounted_helper
 def _takes_turns(n: Any, staged: Any, step_s: float, count: int, replicas: Any) -> bool:
     """Whether some order of first, and some of last micro-batches of replicas leaves the time."""
     behind, size, is_behind = replicas
@@ -98,7 +98,7 @@ def _takes_turns(n: Any, staged: Any, step_s: float, count: int, replicas: Any) 
     return bool(found)
 
 
-@uncounted
+@uncounted_helper
 def _differ(number: int, size: int) -> bool:
     """Whether the last digits differ."""
     seen = 0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.compiled import ALLOCATING, uncounted
+from heterps_envs.compiled import ALLOCATING, HELPER, uncounted_helper
 from heterps_envs.step_bounds.whole_plans.amounts import find_state, hoped_for
 from heterps_envs.step_bounds.whole_plans.leaf import survives
 from heterps_envs.step_bounds.whole_plans.staged import FIRST, OPTION, STOP, find_ways_in
@@ -89,7 +89,7 @@ def find_stages(
     return UNKNOWN, 0, step
 
 
-@uncounted
+@uncounted_helper
 def _advance(n: Any, staged: Any, depth: int, at: Any, left: Any, free: Any) -> bool:
     """Goes on to the next stage at a depth; False: there is none."""
     num_layers, num_options = len(staged.owners), len(n.class_of)
@@ -117,7 +117,7 @@ def _advance(n: Any, staged: Any, depth: int, at: Any, left: Any, free: Any) -> 
     return True
 
 
-@uncounted
+@uncounted_helper
 def _is_done(left: Any, stop: int) -> bool:
     most = 0.0
     for layer in range(stop):
@@ -125,7 +125,7 @@ def _is_done(left: Any, stop: int) -> bool:
     return most <= _DONE
 
 
-@uncounted
+@uncounted_helper
 def _is_complete(staged: Any, count: int, left: Any) -> bool:
     """Whether each stage's end is the last layer's, or where another one begins."""
     num_layers, cut = len(left), staged.spans[count - 1, FIRST]
@@ -136,7 +136,7 @@ def _is_complete(staged: Any, count: int, left: Any) -> bool:
     return bool(_is_done(left, num_layers))
 
 
-@njit(**ALLOCATING)
+@njit(**ALLOCATING, **HELPER)
 def _earned(n: Any, shares: Any, worth: Any) -> Any:
     """(L, T) what a device earns at most with a range that begins with a layer or behind it."""
     num_options, num_layers = shares.shape[:2]
@@ -156,7 +156,7 @@ def _earned(n: Any, shares: Any, worth: Any) -> Any:
     return earned
 
 
-@uncounted
+@uncounted_helper
 def _worth_left(left: Any, worth: Any) -> float:
     total = 0.0
     for layer in range(len(left)):

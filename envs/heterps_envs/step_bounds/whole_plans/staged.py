@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted, uncounted_helper
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.ways import unit_messages
@@ -118,7 +118,7 @@ def _nodes(problem: Problem) -> Integers:
     return np.array([numbers[min(own)] if len(own) == 1 else -1 for own in found], np.int64)
 
 
-@uncounted
+@uncounted_helper
 def find_owners(n: Any, staged: Any, count: int) -> None:
     """Writes how many of so many stages have each layer, and whether on several nodes."""
     for layer in range(len(staged.owners)):
@@ -154,7 +154,7 @@ def find_ways_in(n: Any, staged: Any, stage: int) -> None:
             staged.out_s[stage] = min(staged.out_s[stage], out_s)
 
 
-@uncounted
+@uncounted_helper
 def find_ways_around(n: Any, staged: Any, count: int) -> None:
     """Writes the least seconds from each of so many stages to the end, and back to it."""
     num_layers = len(staged.owners)
@@ -176,7 +176,7 @@ def find_ways_around(n: Any, staged: Any, count: int) -> None:
         staged.last_s[stage] = last_s if is_sure else 0.0
 
 
-@uncounted
+@uncounted_helper
 def unit_seconds(n: Any, staged: Any, stage: int) -> tuple[float, float]:
     """Forward and backward pass of the smallest micro-batch."""
     option, first, stop = staged.spans[stage]

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import uncounted_helper
 from heterps_envs.step_bounds.whole_plans.staged import FIRST, OPTION, STOP, unit_seconds
 
 
-@uncounted
+@uncounted_helper
 def find_turns(n: Any, staged: Any, count: int) -> None:
     """Writes `in_at` and `out_at` of so many stages, whose first turns are known."""
     num_turns = staged.in_at.shape[1]
@@ -35,7 +35,7 @@ def find_turns(n: Any, staged: Any, count: int) -> None:
             staged.done_s[stage, turn], staged.left_s[stage, turn] = before_s, after_s
 
 
-@uncounted
+@uncounted_helper
 def find_trips(n: Any, staged: Any, stage: int, behind: int, turns: Any) -> None:
     """Writes `return_s` and `tail_s` of a stage all of whose micro-batches go to one stage.
 
@@ -55,7 +55,7 @@ def find_trips(n: Any, staged: Any, stage: int, behind: int, turns: Any) -> None
     staged.tail_s[stage] = across_s + forward_s + back_s
 
 
-@uncounted
+@uncounted_helper
 def _least_message_s(n: Any, staged: Any, stage: int) -> float:
     """From any stage in front."""
     first, least_s, found = staged.spans[stage, FIRST], 0.0, False
@@ -68,7 +68,7 @@ def _least_message_s(n: Any, staged: Any, stage: int) -> float:
     return float(least_s)
 
 
-@uncounted
+@uncounted_helper
 def _turn_s(staged: Any, seconds: Any, stage: int, turn: int) -> float:
     """The least but so many of what the stages in front of one do."""
     first, num_turns = staged.spans[stage, FIRST], seconds.shape[1]
