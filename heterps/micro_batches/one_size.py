@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from heterps.micro_batches.place_result import PlaceResult
+from heterps_agents.finishing.divided_state import choose_divided
 from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.in_flight_choice import choose_in_flight
 from heterps_agents.finishing.interleaving import interleave
@@ -113,7 +114,7 @@ def _finished(
     plan = interleave(problem, plan, budget)
     plan = choose_reduce(problem, plan)
     if not isinstance(planner, System):
-        plan = choose_in_flight(problem, plan, budget)
+        plan = choose_divided(problem, choose_in_flight(problem, plan, budget))
     planning_s, planning_cpu_s = budget.seconds_used, budget.cpu_seconds_used
     shown = estimate(problem, plan, with_interval=True)
     if not shown.feasible:

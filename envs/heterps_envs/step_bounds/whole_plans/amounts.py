@@ -18,6 +18,7 @@ from heterps_envs.step_bounds.shares import (
     whole,
 )
 from heterps_envs.step_bounds.whole_plans.again import micro_batches_with
+from heterps_envs.step_bounds.whole_plans.replicas import replicas_after_s
 from heterps_envs.step_bounds.whole_plans.tied import tied_bytes
 
 
@@ -41,7 +42,7 @@ def hoped_for(n: Any, staged: Any, step_s: float, stage: int, share: float) -> f
 
 
 @uncounted
-def can_do(n: Any, staged: Any, step_s: float, stage: int, turns: Any) -> float:
+def can_do(n: Any, staged: Any, step_s: float, stage: int, beside: Any) -> float:
     """The most, beside exactly these stages.
 
     Args:
@@ -49,10 +50,11 @@ def can_do(n: Any, staged: Any, step_s: float, stage: int, turns: Any) -> float:
         staged: `Staged`.
         step_s: T.
         stage: Which.
-        turns: Of its first micro-batch, and of its last one from the back: columns of
-            `Staged.in_at` and `Staged.out_at`.
+        beside: How many stages; and turns of its first micro-batch, and of its last one from the
+            back: columns of `Staged.in_at` and `Staged.out_at`.
     """
     option, first, stop = staged.spans[stage]
+    count, turns = beside
     optimizer = staged.optimizer_s[stage]
     left = step_s * (1 + ROUNDING)
     if turns[0] + turns[1] == 0:
@@ -70,7 +72,7 @@ def can_do(n: Any, staged: Any, step_s: float, stage: int, turns: Any) -> float:
     returned = step_s * (1 + ROUNDING) - staged.return_s[stage]
     share = min(share, quotient(returned - after, backward))
     most = min(most, whole(n, share))
-    return max(0.0, min(most, _before_sums(n, staged, (left, returned), stage)))
+    return max(0.0, min(most, _before_sums(n, staged, (left, returned), stage, count)))
 
 
 @uncounted
@@ -100,7 +102,7 @@ def find_own_state(n: Any, staged: Any, stage: int) -> None:
     parts = n.sums.parts
     optimizer, state = 0.0, 0.0
     for layer in range(first, stop):
-        owners = min(staged.owners[layer], parts)
+        owners = min(staged.owners[layer], parts) if staged.degree[layer] > 0 else 1
         # What is divided is known from what is left where it is in most parts.
         divided = 0.0 if parts == 1 else (1 - 1 / owners) / (1 - 1 / parts)
         for_one = n.optimizer_s[ALONE, layer + 1, option] - n.optimizer_s[ALONE, layer, option]
@@ -113,15 +115,34 @@ def find_own_state(n: Any, staged: Any, stage: int) -> None:
 
 
 @uncounted
-def _before_sums(n: Any, staged: Any, lefts: Any, stage: int) -> float:
-    """The most before sums of gradients, each layer's with its own owners.
+def _before_sums(n: Any, staged: Any, lefts: Any, stage: int, count: int) -> float:
+    """The most before sums of gradients.
 
-    `lefts` are seconds after the way in, and after the first backward pass can begin.
+    Args:
+        n: `Needs`.
+        staged: `Staged`.
+        lefts: Seconds after the way in, and after the first backward pass can begin.
+        stage: Which.
+        count: Stages.
     """
     option, first, stop = staged.spans[stage]
-    sum_s, rest_s, kind = n.sums.own_sum_s, n.sums.own_rest_s, n.class_of[option]
     forward = n.forward_s[stop, option] - n.forward_s[first, option]
     backward = n.backward_s[stop, option] - n.backward_s[first, option]
+    after = _sums_s(n, staged, stage)
+    after = max(after, replicas_after_s(staged.known, staged.spans, count, stage))
+    # The last backward pass begins when all others are over, and its own can be there.
+    left, returned = lefts[0] - after, lefts[1] - after
+    share = quotient(left + backward - staged.last_s[stage], forward + backward)
+    begun = min(returned, left - n.unit * forward - staged.around_s[stage])
+    beside = n.unit + quotient(begun, backward)
+    return float(whole(n, min(share, beside)))
+
+
+@uncounted
+def _sums_s(n: Any, staged: Any, stage: int) -> float:
+    """Least seconds after the last backward pass begins, each layer with its own owners."""
+    option, first, stop = staged.spans[stage]
+    sum_s, rest_s, kind = n.sums.own_sum_s, n.sums.own_rest_s, n.class_of[option]
     rest, summed, most_after = 0.0, 0.0, -math.inf
     most_owners = n.sums.wait_s.shape[1] - 1
     for layer in range(first, stop):
@@ -138,10 +159,4 @@ def _before_sums(n: Any, staged: Any, lefts: Any, stage: int) -> float:
         if n.gradient_bytes[layer + 1, option] > n.gradient_bytes[layer, option]:
             after += n.sums.wait_s[far, owners, kind]
         most_after = max(most_after, after)
-    left, returned = lefts[0] - most_after, lefts[1] - most_after
-    # The last backward pass begins when all others are over, and its own can be there.
-    left, returned = lefts[0] - most_after, lefts[1] - most_after
-    share = quotient(left + backward - staged.last_s[stage], forward + backward)
-    begun = min(returned, left - n.unit * forward - staged.around_s[stage])
-    beside = n.unit + quotient(begun, backward)
-    return float(whole(n, min(share, beside)))
+    return float(most_after)

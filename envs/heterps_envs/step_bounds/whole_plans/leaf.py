@@ -42,7 +42,7 @@ def survives(n: Any, staged: Any, step_s: float, count: int) -> bool:
 def _survive(n: Any, staged: Any, step_s: float, count: int) -> bool:
     find_ways_around(n, staged, count)
     for stage in range(count):
-        staged.most[stage] = can_do(n, staged, step_s, stage, (0, 0))
+        staged.most[stage] = can_do(n, staged, step_s, stage, (count, (0, 0)))
     if not all_pass(staged, count, n.total):
         return False
     find_turns(n, staged, count)
@@ -88,13 +88,13 @@ def _takes_turns(n: Any, staged: Any, step_s: float, count: int, replicas: Any) 
             if is_behind:
                 find_trips(n, staged, stage, behind, turns)
                 turns = (0, 0)
-            staged.most[stage] = can_do(n, staged, step_s, stage, turns)
+            staged.most[stage] = can_do(n, staged, step_s, stage, (count, turns))
             rest, after = rest // size, after // size
         found = all_pass(staged, count, n.total)
     for each in range(size):
         stage = staged.replicas[each]
         staged.return_s[stage] = staged.tail_s[stage] = 0.0
-        staged.most[stage] = can_do(n, staged, step_s, stage, (0, 0))
+        staged.most[stage] = can_do(n, staged, step_s, stage, (count, (0, 0)))
     return bool(found)
 
 

@@ -15,6 +15,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.ways import unit_messages
 from heterps_envs.step_bounds.whole_plans.again import Again
+from heterps_envs.step_bounds.whole_plans.replicas import Replicas
 from heterps_envs.step_bounds.whole_plans.tied import Tied
 
 # Columns of a stage: its kind of group, its first layer and the one after its last.
@@ -47,10 +48,13 @@ class Staged(NamedTuple):
         owners: (L,) stages that have a layer.
         on_node: (L,) the node of one of them.
         is_far: (L,) 1 where they are not all on one node.
+        degree: (L,) devices of each of them; below 0 where these are unlike: no plan that can be
+            run divides the state of such a layer.
         node_of: (T,) the node of a class; below 0: it is on several.
         reached: (L + 1,) of `flows`.
         again: What may be computed again.
         tied: Parameters of other layers.
+        known: Replicas whose sums are known to the last digit.
     """
 
     message_s: Floats
@@ -74,10 +78,12 @@ class Staged(NamedTuple):
     owners: Integers
     on_node: Integers
     is_far: Integers
+    degree: Integers
     node_of: Integers
     reached: Integers
     again: Again
     tied: Tied
+    known: Replicas
 
     @classmethod
     def of(cls, problem: Problem, needs: Needs) -> Staged:
@@ -105,10 +111,12 @@ class Staged(NamedTuple):
             owners=np.zeros(num_layers, np.int64),
             on_node=np.zeros(num_layers, np.int64),
             is_far=np.zeros(num_layers, np.int64),
+            degree=np.zeros(num_layers, np.int64),
             node_of=_nodes(problem),
             reached=np.zeros(num_layers + 1, np.int64),
             again=Again.of(problem, needs),
             tied=Tied.of(problem),
+            known=Replicas.of(needs),
         )
 
 
@@ -120,12 +128,15 @@ def _nodes(problem: Problem) -> Integers:
 
 @uncounted
 def find_owners(n: Any, staged: Any, count: int) -> None:
-    """Writes how many of so many stages have each layer, and whether on several nodes."""
+    """Writes how many of so many stages have each layer, and whether they are alike."""
     for layer in range(len(staged.owners)):
         staged.owners[layer], staged.on_node[layer], staged.is_far[layer] = 0, -1, 0
     for stage in range(count):
-        node = staged.node_of[n.class_of[staged.spans[stage, OPTION]]]
+        option = staged.spans[stage, OPTION]
+        node, degree = staged.node_of[n.class_of[option]], n.degree[option]
         for layer in range(staged.spans[stage, FIRST], staged.spans[stage, STOP]):
+            is_first = staged.owners[layer] == 0
+            staged.degree[layer] = degree if is_first or staged.degree[layer] == degree else -1
             staged.owners[layer] += 1
             if node >= 0:
                 is_other = staged.on_node[layer] >= 0 and staged.on_node[layer] != node
