@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from itertools import groupby
 
 from heterps_configs.documents.plan import LayerRange, Plan, Stage
 from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import feasible_step_time_s
+from heterps_envs.step_bounds.whole_plans.sum_choices import Allowance
 from heterps_envs.step_bounds.whole_plans.sum_times import least_after
 from heterps_envs.step_bounds.whole_plans.summed_layers import ring_among, summed_layers
 
 # Plans of more stages gain less by it than it takes.
 MOST_STAGES = 64
+MOST_CHOICES = 40_000
+# Another choice has to be faster by more than sums of seconds lose.
+GAIN = 1 - 1e-9
 
 
 def choose_divided(problem: Problem, plan: Plan) -> Plan:
@@ -28,23 +31,26 @@ def choose_divided(problem: Problem, plan: Plan) -> Plan:
 
     Args:
         problem: What was asked.
-        plan: Any plan for it, whose gradient sums are beside its passes or after them.
+        plan: Any plan for it.
     """
     if problem.strategy.shard_state != "auto" or not 1 < len(plan.stages) <= MOST_STAGES:
         return plan
-    best_s = feasible_step_time_s(problem, plan)
+    best_s, allowed = feasible_step_time_s(problem, plan), Allowance(MOST_CHOICES)
     for layers in _held_alike(plan):
-        for divided in set(_choices(problem, plan, layers)):
-            found = plan.changed_unchecked(
-                sharded_state=_ranges((plan.sharded_layers - set(layers)) | divided)
-            )
-            if found.sharded_state == plan.sharded_state:
-                continue
-            step_time_s = feasible_step_time_s(problem, found)
-            if step_time_s < best_s:
-                best_s = step_time_s
-                plan = found.changed_unchecked(predicted_step_time_s=step_time_s)
+        for divided in set(_choices(problem, plan, layers, allowed)):
+            every = LayerRange.all_of((plan.sharded_layers - set(layers)) | divided)
+            for overlaps in _sums_ways(plan):
+                found = plan.changed_unchecked(sharded_state=every, overlaps_reduce=overlaps)
+                step_time_s = feasible_step_time_s(problem, found)
+                if step_time_s < best_s * GAIN:
+                    best_s = step_time_s
+                    plan = found.changed_unchecked(predicted_step_time_s=step_time_s)
     return plan
+
+
+def _sums_ways(plan: Plan) -> set[bool | None]:
+    """Gradient sums as they are, or beside passes."""
+    return {plan.overlaps_reduce, True if plan.job.overlaps_reduce is None else None}
 
 
 def _held_alike(plan: Plan) -> Iterator[range]:
@@ -56,7 +62,9 @@ def _held_alike(plan: Plan) -> Iterator[range]:
             yield range(first, last + 1)
 
 
-def _choices(problem: Problem, plan: Plan, layers: range) -> Iterator[frozenset[int]]:
+def _choices(
+    problem: Problem, plan: Plan, layers: range, allowed: Allowance
+) -> Iterator[frozenset[int]]:
     """What would be best to divide for each two of the kinds of groups that hold some layers."""
     kinds: dict[tuple[int, int], Stage] = {}
     groups = Counter[tuple[int, int]]()
@@ -74,7 +82,7 @@ def _choices(problem: Problem, plan: Plan, layers: range) -> Iterator[frozenset[
             optimizer_s = problem.at_degree(degree).layer_times.optimizer_s[:, kind]
             backward_s = _backward_s(problem, passing)
             summed = summed_layers(problem, degrees, layers, backward_s, optimizer_s)
-            found = None if summed is None else least_after(summed, ring, divides=True)
+            found = None if summed is None else least_after(summed, ring, allowed, divides=True)
             if found is not None and math.isfinite(found.after_s):
                 yield frozenset(layers.start + layer for layer in found.divided)
 
@@ -86,10 +94,3 @@ def _backward_s(problem: Problem, stage: Stage) -> Floats:
     backward_s, again = times.backward_s[:, kind].copy(), list(stage.recompute_layers)
     backward_s[again] += times.forward_s[again, kind]
     return backward_s
-
-
-def _ranges(layers: set[int] | frozenset[int]) -> tuple[LayerRange, ...]:
-    """Layers as ranges."""
-    rows = groupby(enumerate(sorted(layers)), key=lambda entry: entry[1] - entry[0])
-    found = [[layer for _, layer in row] for _, row in rows]
-    return tuple(LayerRange(first_layer=own[0], last_layer=own[-1]) for own in found)

@@ -18,8 +18,9 @@ from heterps_envs.step_bounds.zones import least_earned_in_zones
 # Of the search for worths, for each number of seconds that is tried.
 ITERATIONS = 100
 ZONE_ITERATIONS = 60
-# Of a search through sets of stages, steps times layers: for one number of seconds, and for all.
-MOST_WORK, MOST_WORK_IN_ALL = 10_000_000, 60_000_000
+# Of a search through sets of stages, steps times layers times devices: for one number of seconds,
+# and for all.
+MOST_WORK, MOST_WORK_IN_ALL = 160_000_000, 960_000_000
 # Of layers in so many parts, and no fewer than so many, a rough question is asked.
 PARTS = 16
 # All layers, less rounding errors of sums of shares and worths.
@@ -86,12 +87,13 @@ class Question:
 
     def _has_no_stages(self, step_s: float) -> bool:
         """Whether no set of stages does all; False, too, where that takes too long."""
-        steps = min(MOST_WORK, self._work_left) // len(self._worth)
+        each = len(self._worth) * int(self._needs.num_devices.sum())
+        steps = min(MOST_WORK, self._work_left) // each
         # Of more seconds more sets of stages survive, so that it takes longer.
         if self._search is None or steps <= 0 or step_s >= self._too_long_s:
             return False
         found, _, taken = self._search.find(step_s, self._shares, self._worth, steps)
-        self._work_left -= taken * len(self._worth)
+        self._work_left -= taken * each
         if found == UNKNOWN:
             self._too_long_s = step_s
         return bool(found == NONE)

@@ -42,7 +42,7 @@ def hoped_for(n: Any, staged: Any, step_s: float, stage: int, share: float) -> f
 
 
 @uncounted
-def can_do(n: Any, staged: Any, step_s: float, stage: int, beside: Any) -> float:
+def can_do(n: Any, staged: Any, step_s: float, stage: int, turns: Any) -> float:
     """The most, beside exactly these stages.
 
     Args:
@@ -50,11 +50,10 @@ def can_do(n: Any, staged: Any, step_s: float, stage: int, beside: Any) -> float
         staged: `Staged`.
         step_s: T.
         stage: Which.
-        beside: How many stages; and turns of its first micro-batch, and of its last one from the
-            back: columns of `Staged.in_at` and `Staged.out_at`.
+        turns: Of its first micro-batch, and of its last one from the back: columns of
+            `Staged.in_at` and `Staged.out_at`.
     """
     option, first, stop = staged.spans[stage]
-    count, turns = beside
     optimizer = staged.optimizer_s[stage]
     left = step_s * (1 + ROUNDING)
     if turns[0] + turns[1] == 0:
@@ -72,7 +71,7 @@ def can_do(n: Any, staged: Any, step_s: float, stage: int, beside: Any) -> float
     returned = step_s * (1 + ROUNDING) - staged.return_s[stage]
     share = min(share, quotient(returned - after, backward))
     most = min(most, whole(n, share))
-    return max(0.0, min(most, _before_sums(n, staged, (left, returned), stage, count)))
+    return max(0.0, min(most, _before_sums(n, staged, (left, returned), stage)))
 
 
 @uncounted
@@ -115,7 +114,7 @@ def find_own_state(n: Any, staged: Any, stage: int) -> None:
 
 
 @uncounted
-def _before_sums(n: Any, staged: Any, lefts: Any, stage: int, count: int) -> float:
+def _before_sums(n: Any, staged: Any, lefts: Any, stage: int) -> float:
     """The most before sums of gradients.
 
     Args:
@@ -123,19 +122,31 @@ def _before_sums(n: Any, staged: Any, lefts: Any, stage: int, count: int) -> flo
         staged: `Staged`.
         lefts: Seconds after the way in, and after the first backward pass can begin.
         stage: Which.
-        count: Stages.
     """
     option, first, stop = staged.spans[stage]
     forward = n.forward_s[stop, option] - n.forward_s[first, option]
     backward = n.backward_s[stop, option] - n.backward_s[first, option]
-    after = _sums_s(n, staged, stage)
-    after = max(after, replicas_after_s(staged.known, staged.spans, count, stage))
+    after = staged.after_s[stage]
     # The last backward pass begins when all others are over, and its own can be there.
     left, returned = lefts[0] - after, lefts[1] - after
     share = quotient(left + backward - staged.last_s[stage], forward + backward)
     begun = min(returned, left - n.unit * forward - staged.around_s[stage])
     beside = n.unit + quotient(begun, backward)
     return float(whole(n, min(share, beside)))
+
+
+@uncounted
+def find_after(n: Any, staged: Any, stage: int, count: int) -> None:
+    """Writes the least seconds from the begin of its last backward pass to the end of the step.
+
+    Args:
+        n: `Needs`.
+        staged: `Staged`, whose owners are known.
+        stage: Which.
+        count: Stages.
+    """
+    known_s = replicas_after_s(staged.known, staged.spans, count, stage)
+    staged.after_s[stage] = max(_sums_s(n, staged, stage), known_s)
 
 
 @uncounted

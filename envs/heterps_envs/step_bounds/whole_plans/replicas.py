@@ -15,6 +15,7 @@ from heterps_envs.arrays import Floats, Integers
 from heterps_envs.compiled import uncounted
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.needs import Needs
+from heterps_envs.step_bounds.whole_plans.sum_choices import Allowance
 from heterps_envs.step_bounds.whole_plans.sum_times import least_after
 from heterps_envs.step_bounds.whole_plans.summed_layers import ring_among, summed_layers
 
@@ -22,6 +23,7 @@ from heterps_envs.step_bounds.whole_plans.summed_layers import ring_among, summe
 MOST_ROWS = 32
 # Columns of a row's key: its first layer, the one after its last, and how many rows there are.
 _FIRST, _STOP, _COUNTS = 0, 1, 2
+_Asked = tuple[Problem, Needs, Allowance]
 
 
 class Replicas(NamedTuple):
@@ -51,13 +53,14 @@ class Replicas(NamedTuple):
             counts=np.zeros(num_options, np.int64),
         )
 
-    def add(self, problem: Problem, needs: Needs, spans: Integers) -> bool:
+    def add(self, problem: Problem, needs: Needs, spans: Integers, allowed: Allowance) -> bool:
         """Adds rows of a set of stages; whether that says anything new.
 
         Args:
             problem: What is asked.
             needs: Of the problem.
             spans: (S, 3) the kind of group of each stage, its first layer, the one after its last.
+            allowed: Choices of what to divide that may be followed.
         """
         ranges = Counter((first, stop) for _, first, stop in spans.tolist())
         is_new = False
@@ -69,27 +72,26 @@ class Replicas(NamedTuple):
             )
             if count > 1 and not others:
                 own = (spans[:, 1] == first) & (spans[:, 2] == stop)
-                is_new |= self._add_row(problem, needs, range(first, stop), spans[own, 0])
+                counts = np.bincount(spans[own, 0], minlength=len(self.counts))
+                is_new |= self._add_row((problem, needs, allowed), range(first, stop), counts)
         return is_new
 
-    def _add_row(self, problem: Problem, needs: Needs, layers: range, options: Integers) -> bool:
-        counts, row = np.bincount(options, minlength=len(self.counts)), int(self.size[0])
+    def _add_row(self, asked: _Asked, layers: range, counts: Integers) -> bool:
+        row = int(self.size[0])
         key = np.array([layers.start, layers.stop, *counts.tolist()])
-        if row == MOST_ROWS or (self.keys[:row] == key).all(axis=1).any():
+        if row == MOST_ROWS or asked[2].choices < 0 or (self.keys[:row] == key).all(axis=1).any():
             return False
         self.keys[row], self.size[0] = key, row + 1
         for option in np.flatnonzero(counts).tolist():
             others = np.flatnonzero(counts).tolist()
-            after_s = [_after_s(problem, needs, layers, counts, (option, each)) for each in others]
+            after_s = [_after_s(asked, layers, counts, (option, each)) for each in others]
             self.after_s[row, option] = max(after_s)
         return bool(self.after_s[row].any())
 
 
-def _after_s(
-    problem: Problem, needs: Needs, layers: range, counts: Integers, ends: tuple[int, int]
-) -> float:
+def _after_s(asked: _Asked, layers: range, counts: Integers, ends: tuple[int, int]) -> float:
     """Seconds after one kind of group begins its last backward pass until another has stepped."""
-    passing, stepping = ends
+    (problem, needs, allowed), (passing, stepping) = asked, ends
     groups = Counter(
         {
             (int(needs.class_of[each]), int(needs.degree[each])): int(counts[each])
@@ -105,7 +107,7 @@ def _after_s(
     if ring is None or summed is None:
         return 0.0
     divides = problem.strategy.shard_state == "auto" and len(degrees) == 1
-    found = least_after(summed, ring, divides=divides)
+    found = least_after(summed, ring, allowed, divides=divides)
     return 0.0 if found is None else found.after_s
 
 

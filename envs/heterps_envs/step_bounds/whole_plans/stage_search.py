@@ -7,6 +7,10 @@ from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.whole_plans.search import SOME, find_stages
 from heterps_envs.step_bounds.whole_plans.staged import Staged
+from heterps_envs.step_bounds.whole_plans.sum_choices import Allowance
+
+# Of what replicas divide, in all.
+MOST_CHOICES = 40_000
 
 
 class StageSearch:
@@ -14,7 +18,7 @@ class StageSearch:
 
     def __init__(self, problem: Problem, needs: Needs) -> None:
         self._problem, self._needs = problem, needs
-        self.staged = Staged.of(problem, needs)
+        self.staged, self._allowed = Staged.of(problem, needs), Allowance(MOST_CHOICES)
 
     def find(
         self, step_s: float, shares: Floats, worth: Floats, most_steps: int
@@ -37,5 +41,7 @@ class StageSearch:
             left = most_steps - taken
             found, count, steps = find_stages(needs, staged, step_s, shares, worth, left)
             taken += steps
-            if found != SOME or not staged.known.add(self._problem, needs, staged.spans[:count]):
+            if found != SOME or not staged.known.add(
+                self._problem, needs, staged.spans[:count], self._allowed
+            ):
                 return found, count, taken

@@ -33,6 +33,8 @@ class Staged(NamedTuple):
         in_s: (D,) the least from the front to the stage.
         out_s: (D,) the least from the stage's last backward pass to the end, by stages in front.
         optimizer_s: (D,) its optimizer step.
+        after_s: (D,) the least from the begin of its last backward pass to the end of the step; 0
+            as long as it is not known who else has its layers.
         state_bytes: (D,) its weights and optimizer state.
         around_s: (D,) the least from the end of a forward to its backward pass.
         last_s: (D,) the least from its last forward to its first backward pass: 0 unless all
@@ -63,6 +65,7 @@ class Staged(NamedTuple):
     in_s: Floats
     out_s: Floats
     optimizer_s: Floats
+    after_s: Floats
     state_bytes: Floats
     around_s: Floats
     last_s: Floats
@@ -96,6 +99,7 @@ class Staged(NamedTuple):
             in_s=np.zeros(size),
             out_s=np.zeros(size),
             optimizer_s=np.zeros(size),
+            after_s=np.zeros(size),
             state_bytes=np.zeros(size),
             around_s=np.zeros(size),
             last_s=np.zeros(size),
@@ -158,9 +162,12 @@ def find_ways_in(n: Any, staged: Any, stage: int) -> None:
             across_s = staged.message_s[first, kind, n.class_of[own]]
             forward_s, backward_s = unit_seconds(n, staged, front)
             in_s = staged.in_s[front] + forward_s + across_s
-            # A stage in front steps when the last of its own backward passes is over.
-            out_s = max(staged.out_s[front], staged.optimizer_s[front])
-            out_s = staged.waits * (backward_s + across_s + out_s)
+            # A stage in front steps when the last of its own backward passes is over, which may
+            # be one of a small micro-batch.
+            out_s = backward_s + max(staged.out_s[front], staged.optimizer_s[front])
+            full_s = backward_s / n.unit
+            out_s = max(out_s, staged.after_s[front] - (full_s - backward_s))
+            out_s = staged.waits * (across_s + out_s)
             staged.in_s[stage] = min(staged.in_s[stage], in_s)
             staged.out_s[stage] = min(staged.out_s[stage], out_s)
 

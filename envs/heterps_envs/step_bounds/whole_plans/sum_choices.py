@@ -11,13 +11,22 @@ from typing import NamedTuple
 
 from heterps_envs.step_bounds.whole_plans.summed_layers import Ring
 
-# Choices that are followed at most, over all layers.
-MOST_CHOICES = 2000
 # Sums of seconds lose last digits.
 ROUNDING = 1e-12
 # Of the two buckets: of layers whose state each replica has, and of those whose state is divided.
 WHOLE, DIVIDED = 0, 1
 Kinds = tuple[int, ...]
+
+
+class Allowance:
+    """Choices that may still be followed, over all layers: 10,000 take about a tenth of a second.
+
+    Args:
+        choices: How many.
+    """
+
+    def __init__(self, choices: int) -> None:
+        self.choices = choices
 
 
 class SumsEnd(NamedTuple):
@@ -68,13 +77,14 @@ class _Choice(NamedTuple):
 _States = dict[tuple[_Bucket, _Bucket], list[_Choice]]
 
 
-def followed(ring: Ring, parts: list[Part], most_s: float) -> SumsEnd | None:
+def followed(ring: Ring, parts: list[Part], most_s: float, allowed: Allowance) -> SumsEnd | None:
     """The best choice of sums beside the last backward pass.
 
     Args:
         ring: Over which.
         parts: From the back.
         most_s: Of what takes more seconds nothing is said.
+        allowed: Its end ends this.
 
     Returns:
         One of endless seconds where all take more; None of too many choices.
@@ -84,7 +94,7 @@ def followed(ring: Ring, parts: list[Part], most_s: float) -> SumsEnd | None:
     front_s = [0.0]
     for part in reversed(parts):
         front_s.append(front_s[-1] + min(_later_s(ring, part, kind) for kind in part.kinds))
-    passed_s, num_choices = parts[-1].passed_s, 0
+    passed_s = parts[-1].passed_s
     states: _States = {(_Bucket(), _Bucket()): [_Choice(0.0, 0.0, ())]}
     for part, least_s in zip(parts, front_s[-2::-1], strict=True):
         following: _States = {}
@@ -100,8 +110,8 @@ def followed(ring: Ring, parts: list[Part], most_s: float) -> SumsEnd | None:
             ]
             if soon:
                 states[buckets] = _best(soon)
-                num_choices += len(states[buckets])
-        if num_choices > MOST_CHOICES:
+                allowed.choices -= len(states[buckets])
+        if allowed.choices < 0:
             return None
     ends = (
         SumsEnd(max(choice.sums_s, passed_s) + choice.later_s, frozenset(choice.divided))

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from heterps_envs.step_bounds.whole_plans.sum_choices import (
     DIVIDED,
     WHOLE,
+    Allowance,
     Kinds,
     Part,
     SumsEnd,
@@ -23,12 +24,15 @@ from heterps_envs.step_bounds.whole_plans.sum_choices import (
 from heterps_envs.step_bounds.whole_plans.summed_layers import Ring, SummedLayers
 
 
-def least_after(layers: SummedLayers, ring: Ring, *, divides: bool) -> SumsEnd | None:
+def least_after(
+    layers: SummedLayers, ring: Ring, allowed: Allowance, *, divides: bool
+) -> SumsEnd | None:
     """The least seconds over all choices, of sums beside the last backward pass or after it.
 
     Args:
         layers: What is summed.
         ring: Over which.
+        allowed: Choices that may be followed.
         divides: Whether state may be divided.
 
     Returns:
@@ -38,7 +42,7 @@ def least_after(layers: SummedLayers, ring: Ring, *, divides: bool) -> SumsEnd |
         return None
     best = _after_pass(layers, ring, divides=divides)
     for parts in _orders(layers, divides=divides):
-        found = _beside_pass(ring, parts, best.after_s)
+        found = _beside_pass(ring, parts, best.after_s, allowed)
         if found is None:
             return None
         best = min(best, found, key=lambda end: end.after_s)
@@ -87,14 +91,16 @@ def _parts(layers: SummedLayers, place: list[int], kinds_of: list[Kinds]) -> lis
     return parts
 
 
-def _beside_pass(ring: Ring, parts: list[Part], most_s: float) -> SumsEnd | None:
+def _beside_pass(
+    ring: Ring, parts: list[Part], most_s: float, allowed: Allowance
+) -> SumsEnd | None:
     """The best choice that takes no more seconds: all alike is looked at first, that is quick."""
     best = SumsEnd(most_s, frozenset())
     for kind in (WHOLE, DIVIDED):
         alike = [
             part._replace(kinds=(kind,) if kind in part.kinds else part.kinds) for part in parts
         ]
-        found = followed(ring, alike, best.after_s)
+        found = followed(ring, alike, best.after_s, allowed)
         best = best if found is None else min(best, found, key=lambda end: end.after_s)
-    found = followed(ring, parts, best.after_s)
+    found = followed(ring, parts, best.after_s, allowed)
     return found and min(best, found, key=lambda end: end.after_s)

@@ -14,6 +14,7 @@ from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import LayerRange
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import feasible_step_time_s
+from heterps_envs.step_bounds.whole_plans.sum_choices import Allowance
 from heterps_envs.step_bounds.whole_plans.sum_times import least_after
 from heterps_envs.step_bounds.whole_plans.summed_layers import (
     Ring,
@@ -83,7 +84,7 @@ def least_of(problem: Problem, passing: int = 0, stepping: int = 0) -> float:
     summed = summed_layers(problem, {1}, layers, backward_s, optimizer_s)
     assert ring is not None
     assert summed is not None
-    found = least_after(summed, ring, divides=True)
+    found = least_after(summed, ring, Allowance(10_000), divides=True)
     assert found is not None
     return float(times.forward_s[:, passing].sum()) + found.after_s
 
@@ -118,14 +119,14 @@ def test_nothing_is_said_of_too_many_choices() -> None:
         summed_bytes=rng.uniform(1, 2, num_layers).tolist(),
     )
     ring = Ring(size=2, latency_s=1.0, s_per_byte=1e-3, least_bytes=1e9)
-    assert least_after(layers, ring, divides=True) is None
+    assert least_after(layers, ring, Allowance(10_000), divides=True) is None
 
 
 def test_all_layers_are_divided_where_that_is_free() -> None:
     layers = SummedLayers([1.0, 1.0], [4.0, 4.0], [1.0, 1.0], [1.0, 1.0])
     ring = Ring(size=2, latency_s=0.0, s_per_byte=1e-9, least_bytes=1.0)
     for divides, after_s, divided in ((True, 2 + 4, {0, 1}), (False, 2 + 8, set())):
-        found = least_after(layers, ring, divides=divides)
+        found = least_after(layers, ring, Allowance(10_000), divides=divides)
         assert found is not None
         assert found.after_s == pytest.approx(after_s, rel=1e-6)
         assert found.divided == divided
