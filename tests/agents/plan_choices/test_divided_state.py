@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from heterps_agents.finishing.divided_state import choose_divided
+from heterps_agents.plan_choices.divided_state import choose_divided
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_envs.problem import Problem
