@@ -8,13 +8,14 @@ from dataclasses import replace
 
 from heterps.micro_batches.place_result import PlaceResult
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.finishing.in_flight_choice import choose_in_flight
-from heterps_agents.finishing.interleaving import interleave
-from heterps_agents.finishing.reduce_choice import choose_reduce
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import OwnCost, System
 from heterps_agents.learned.efforts import effort_of
+from heterps_agents.plan_choices.divided_state import choose_divided
+from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
+from heterps_agents.plan_choices.interleaving import interleave
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
@@ -113,7 +114,7 @@ def _finished(
     plan = interleave(problem, plan, budget)
     plan = choose_reduce(problem, plan)
     if not isinstance(planner, System):
-        plan = choose_in_flight(problem, plan, budget)
+        plan = choose_divided(problem, choose_in_flight(problem, plan, budget))
     planning_s, planning_cpu_s = budget.seconds_used, budget.cpu_seconds_used
     shown = estimate(problem, plan, with_interval=True)
     if not shown.feasible:

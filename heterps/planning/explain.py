@@ -257,14 +257,7 @@ def _with_memory(plan: Plan, stages: Sequence[Stage], memory: Memory) -> Plan:
 def _with_sharding(plan: Plan, stage: Stage, is_sharded: bool) -> Plan:
     layers = plan.sharded_layers.difference(stage.layers)
     layers = layers.union(stage.layers) if is_sharded else layers
-    ranges = {(each.first_layer, each.last_layer): each for each in plan.stages}
-    return plan.changed(
-        sharded_state=tuple(
-            LayerRange(first_layer=first, last_layer=last)
-            for first, last in sorted(ranges)
-            if first in layers
-        )
-    )
+    return plan.changed(sharded_state=LayerRange.all_of(layers))
 
 
 def _regrouped(problem: Problem, plan: Plan, part: _Part, option: StageOption) -> Plan:

@@ -11,6 +11,7 @@ from heterps.micro_batches.outlooks import cost_of, rank
 from heterps.micro_batches.patient import place_patiently
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.micro_batches.sizes import open_sizes, with_bound_over, with_size
+from heterps.micro_batches.unproven import of_unproven_sizes
 from heterps.planning.strategies import is_left_open
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
@@ -91,6 +92,8 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         tried, answers = place_patiently(asked, planner, budget)
     else:
         tried, answers = place_each_size(asked, planner, budget)
+    best = min(answers, key=rank)
+    answers += of_unproven_sizes(best, asked, planner, budget)
     best = min(answers, key=rank)
     found = {answer.plan.job.micro_batch_size: cost_of(answer) for answer in answers}
     tried = [

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import chain, pairwise
 from typing import NamedTuple
 
@@ -100,7 +99,7 @@ def plan_of_weave(weave: Weave, like: Plan) -> Plan:
     return like.changed_unchecked(
         stages=tuple(stages),
         pipelines=pipelines,
-        sharded_state=_ranges(weave.sharded & _held_twice(stages)),
+        sharded_state=LayerRange.all_of(weave.sharded & _held_twice(stages)),
         overlaps_reduce=None,
         bound=Bound(),
         executable_bound=Bound(),
@@ -112,15 +111,6 @@ def _held_twice(stages: Iterable[Stage]) -> set[int]:
     """Layers that several groups hold."""
     held = Counter(layer for stage in stages for layer in stage.layers)
     return {layer for layer, count in held.items() if count > 1}
-
-
-def _ranges(layers: AbstractSet[int]) -> tuple[LayerRange, ...]:
-    firsts = sorted(layer for layer in layers if layer - 1 not in layers)
-    lasts = sorted(layer for layer in layers if layer + 1 not in layers)
-    return tuple(
-        LayerRange.unchecked(first_layer=first, last_layer=last)
-        for first, last in zip(firsts, lasts, strict=True)
-    )
 
 
 def _prefix(weave: Weave, number: int, lane: int) -> str:

@@ -177,6 +177,22 @@ class AutoPlanner:
         ways = GoingOn(self.name, self.seed, self.effort, chains_only=self.chains_only)
         return ways.improved(problem, self._clocked(problem, plan, budget), budget)
 
+    def of_stage_sets(
+        self, problem: Problem, like: Plan, below_s: float, budget: Budget
+    ) -> Plan | None:
+        """A plan of fewer seconds, of stages that the bound does not rule out; None: no such plan.
+
+        Args:
+            problem: What was asked, with another size of micro-batches than some known plan.
+            like: That plan.
+            below_s: The seconds.
+            budget: Its end ends this.
+        """
+        if self.chains_only:
+            return None
+        known = like.changed_unchecked(job=problem.job, predicted_step_time_s=below_s)
+        return best_of_stage_sets(problem, known, budget)
+
     def _clocked(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
         """A plan, or a better one by walks by the clock, which see most; on while they gain."""
         if not can_walk(problem):

@@ -63,3 +63,16 @@ class PatientPlanner(Planner, Protocol):
     def improved(self, problem: Problem, plan: Plan, budget: Budget) -> Plan:
         """A plan, or a better one, found with all the time of a budget."""
         ...
+
+    def of_stage_sets(
+        self, problem: Problem, like: Plan, below_s: float, budget: Budget
+    ) -> Plan | None:
+        """A plan of fewer seconds, of stages that the bound does not rule out; None: no such plan.
+
+        Args:
+            problem: What was asked, with another size of micro-batches than some known plan.
+            like: That plan.
+            below_s: The seconds.
+            budget: Its end ends this.
+        """
+        ...

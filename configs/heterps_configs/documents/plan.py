@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
@@ -150,6 +151,16 @@ class LayerRange(Document):
     def layers(self) -> range:
         """The layer indices."""
         return range(self.first_layer, self.last_layer + 1)
+
+    @classmethod
+    def all_of(cls, layers: AbstractSet[int]) -> tuple[Self, ...]:
+        """Layers as the fewest ranges, the first ones in front."""
+        firsts = sorted(layer for layer in layers if layer - 1 not in layers)
+        lasts = sorted(layer for layer in layers if layer + 1 not in layers)
+        return tuple(
+            cls.unchecked(first_layer=first, last_layer=last)
+            for first, last in zip(firsts, lasts, strict=True)
+        )
 
 
 class Pipeline(Document):

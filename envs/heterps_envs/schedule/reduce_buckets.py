@@ -145,7 +145,12 @@ def _parts(
 def _least_bytes(problem: Problem, devices: tuple[str, ...]) -> float:
     """A bucket of this size is long enough on its way that its latency hardly counts."""
     ((bandwidth, latency_s),) = _rings(problem, devices, [devices], {})
-    pays = BYTES_OVER_LATENCY * len(devices) * bandwidth * latency_s
+    return least_bucket_bytes(len(devices), bandwidth, latency_s)
+
+
+def least_bucket_bytes(num_devices: int, bandwidth: float, latency_s: float) -> float:
+    """Bytes of a bucket that leaves early over a ring, with its slowest link and most latency."""
+    pays = BYTES_OVER_LATENCY * num_devices * bandwidth * latency_s
     return min(max(pays, LEAST_BUCKET_BYTES), MOST_BUCKET_BYTES)
 
 

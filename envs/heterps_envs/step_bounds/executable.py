@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.notes import can_run
 from heterps_envs.step_bounds.needs import needs_of
 from heterps_envs.step_bounds.question import Question
 from heterps_envs.step_bounds.ranges import units_of
 from heterps_envs.step_bounds.single import least_single_s
-from heterps_envs.step_bounds.whole_plans.staged import Staged
+from heterps_envs.step_bounds.whole_plans.stage_search import StageSearch
 
 # The bound is found to this share of itself.
 PRECISION = 1e-3
@@ -47,7 +48,8 @@ def executable_bound(problems: Iterable[Problem], plan: Plan, step_time_s: float
     asked = list(problems)
     is_alone = len(plan.device_groups) == len(plan.stages)
     is_asked = any(each.job.objective != "price" for each in asked)
-    if not is_asked or not is_alone or not all(keeps_to(plan, each.strategy) for each in asked):
+    keeps = all(keeps_to(plan, each.strategy) and can_run(each, plan) for each in asked)
+    if not (is_asked and is_alone and keeps):
         return Bound()
     least_s = step_time_s * (1 - SAME)
     # What is proven of the size with the least is soon seen of the others.
@@ -77,15 +79,9 @@ def least_executable_s(problem: Problem, most_s: float = math.inf) -> float:
     """
     if problem.job.schedule == "interleaved":
         return 0.0
-    question = _question(problem)
-    if math.isfinite(most_s) and question.is_too_few(most_s):
+    if math.isfinite(most_s) and is_too_few(problem, most_s):
         return most_s
-    least_s = 0.0
-    if problem.job.num_micro_batches == 1 and problem.job.schedule != "zero-bubble":
-        least_s = _single_s(problem)
-    is_near = most_s <= NEAR * max(least_s, _rough_s(problem)) < math.inf
-    if least_s >= most_s or (is_near and question.is_too_few_in_zones(most_s)):
-        return most_s
+    question, least_s = _question(problem), _chain_s(problem)
     first = min(max(least_s * (1 + FIRST_STEP), _rough_s(problem)), most_s)
     low = _raised(question.is_too_few, least_s, first, most_s, PRECISION)
     if question.has_zones and low < most_s and low < MOST_S:
@@ -94,6 +90,26 @@ def least_executable_s(problem: Problem, most_s: float = math.inf) -> float:
         precision = COARSE_PRECISION if is_long else ZONE_PRECISION
         low = _raised(question.is_too_few_in_zones, low, first, most_s, precision)
     return low if low < MOST_S else math.inf
+
+
+def is_too_few(problem: Problem, step_s: float) -> bool:
+    """Whether no plan is simulated in so many seconds: soon said, but not always found.
+
+    Args:
+        problem: What is asked, with its size of micro-batches.
+        step_s: The seconds.
+
+    Raises:
+        HeterpsError: As `least_executable_s`.
+    """
+    if problem.job.schedule == "interleaved":
+        return False
+    question = _question(problem)
+    if question.is_too_few(step_s):
+        return True
+    chain_s = _chain_s(problem)
+    is_near = step_s <= NEAR * max(chain_s, _rough_s(problem)) < math.inf
+    return chain_s >= step_s or (is_near and question.is_too_few_in_zones(step_s))
 
 
 def _question(problem: Problem) -> Question:
@@ -106,8 +122,8 @@ def _question(problem: Problem) -> Question:
 def _asked_of(problem: Problem) -> Question:
     needs = needs_of(problem)
     is_small = len(problem.cluster.devices) <= FEW_DEVICES
-    staged = Staged.of(problem, needs) if is_small else None
-    return Question(needs, units_of(problem), staged)
+    search = StageSearch(problem, needs) if is_small else None
+    return Question(needs, units_of(problem), search)
 
 
 def _rough_s(problem: Problem) -> float:
@@ -122,11 +138,14 @@ def _rough_s(problem: Problem) -> float:
     return known
 
 
-def _single_s(problem: Problem) -> float:
-    known = problem.derived.get(_single_s)
+def _chain_s(problem: Problem) -> float:
+    """Of one micro-batch the least seconds of a chain; else 0."""
+    if problem.job.num_micro_batches > 1 or problem.job.schedule == "zero-bubble":
+        return 0.0
+    known = problem.derived.get(_chain_s)
     if not isinstance(known, float):
         known = least_single_s(problem, needs_of(problem)) * (1 - ROUNDING / 2)
-        problem.derived[_single_s] = known
+        problem.derived[_chain_s] = known
     return known
 
 

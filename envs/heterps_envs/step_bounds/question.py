@@ -11,15 +11,16 @@ from heterps_envs.step_bounds.covering import least_earned
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.ranges import anywhere, ranges_of, room_for_ranges
 from heterps_envs.step_bounds.units import Units
-from heterps_envs.step_bounds.whole_plans.search import NONE, SOME, UNKNOWN, find_stages
-from heterps_envs.step_bounds.whole_plans.staged import Staged
+from heterps_envs.step_bounds.whole_plans.search import NONE, SOME, UNKNOWN
+from heterps_envs.step_bounds.whole_plans.stage_search import StageSearch
 from heterps_envs.step_bounds.zones import least_earned_in_zones
 
 # Of the search for worths, for each number of seconds that is tried.
 ITERATIONS = 100
 ZONE_ITERATIONS = 60
-# Of a search through sets of stages, steps times layers: for one number of seconds, and for all.
-MOST_WORK, MOST_WORK_IN_ALL = 10_000_000, 60_000_000
+# Of a search through sets of stages, steps times layers times devices: for one number of seconds,
+# and for all.
+MOST_WORK, MOST_WORK_IN_ALL = 160_000_000, 960_000_000
 # Of layers in so many parts, and no fewer than so many, a rough question is asked.
 PARTS = 16
 # All layers, less rounding errors of sums of shares and worths.
@@ -29,9 +30,11 @@ ALL_DONE = 1 - 1e-9
 class Question:
     """Asked for one number of seconds after the other; worths that proved one are tried again."""
 
-    def __init__(self, needs: Needs, units: Units | None, staged: Staged | None = None) -> None:
+    def __init__(
+        self, needs: Needs, units: Units | None, search: StageSearch | None = None
+    ) -> None:
         num_layers, num_groups = needs.in_s.shape[1], len(needs.class_of)
-        self._needs, self._units, self._staged = needs, units, staged
+        self._needs, self._units, self._search = needs, units, search
         self._work_left, self._too_long_s = MOST_WORK_IN_ALL, math.inf
         self._shares = np.zeros((num_groups, num_layers, num_layers))
         self._most = np.ones((num_layers, num_layers))
@@ -39,6 +42,7 @@ class Question:
         self._zone_worth = self._worth.copy()
         self._known: dict[float, Floats] = {}
         self._asked_s, self._is_known = math.nan, False
+        self._too_few_s = 0.0
 
     def in_parts(self) -> Question:
         """A question about much the same with few layers, each of several: quick, and no bound."""
@@ -62,9 +66,12 @@ class Question:
 
     def is_too_few(self, step_s: float) -> bool:
         """Whether so many seconds are, wherever the owners of layers are."""
-        if step_s == self._asked_s:
-            return self._is_known
-        self._asked_s, self._is_known = step_s, self._ask(step_s)
+        if step_s <= self._too_few_s:
+            return True
+        if step_s != self._asked_s:
+            self._asked_s, self._is_known = step_s, self._ask(step_s)
+        if self._is_known:
+            self._too_few_s = step_s
         return self._is_known
 
     def _ask(self, step_s: float) -> bool:
@@ -80,45 +87,44 @@ class Question:
 
     def _has_no_stages(self, step_s: float) -> bool:
         """Whether no set of stages does all; False, too, where that takes too long."""
-        steps = min(MOST_WORK, self._work_left) // len(self._worth)
+        each = len(self._worth) * int(self._needs.num_devices.sum())
+        steps = min(MOST_WORK, self._work_left) // each
         # Of more seconds more sets of stages survive, so that it takes longer.
-        if self._staged is None or steps <= 0 or step_s >= self._too_long_s:
+        if self._search is None or steps <= 0 or step_s >= self._too_long_s:
             return False
-        found, _, taken = find_stages(
-            self._needs, self._staged, step_s, self._shares, self._worth, steps
-        )
-        self._work_left -= taken * len(self._worth)
+        found, _, taken = self._search.find(step_s, self._shares, self._worth, steps)
+        self._work_left -= taken * each
         if found == UNKNOWN:
             self._too_long_s = step_s
         return bool(found == NONE)
 
-    def find_stages(self, step_s: float, staged: Staged, most_steps: int) -> tuple[int, int]:
+    def find_stages(self, step_s: float, search: StageSearch, most_steps: int) -> tuple[int, int]:
         """Looks for stages that may do all in so many seconds, which are not known to be too few.
 
         Args:
             step_s: The seconds.
-            staged: Where the stages are written to.
+            search: In whose `staged` they then are.
             most_steps: Of the search.
 
         Returns:
             How many stages; 0 where none were found. The steps that it took.
         """
         assert not self.is_too_few(step_s), "then there are none"
-        found, count, taken = find_stages(
-            self._needs, staged, step_s, self._shares, self._worth, most_steps
-        )
+        found, count, taken = search.find(step_s, self._shares, self._worth, most_steps)
         return (count if found == SOME else 0), taken
 
     def is_too_few_in_zones(self, step_s: float) -> bool:
         """Whether so many seconds are, where links between nodes count if they matter."""
         if self.is_too_few(step_s) or self._units is None:
-            return self._is_known
+            return step_s <= self._too_few_s
         room = room_for_ranges(self._needs)
         if not ranges_of(self._needs, self._units, step_s, self._shares, self._most, room):
             return False
         worth = self._zone_worth
         num_classes = len(self._needs.num_devices)
         earned = least_earned_in_zones(num_classes, self._units, room, worth, ZONE_ITERATIONS)
+        if earned < ALL_DONE:
+            self._too_few_s = step_s
         return bool(earned < ALL_DONE)
 
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.needs import Needs, needs_of
 from heterps_envs.step_bounds.question import Question
-from heterps_envs.step_bounds.whole_plans.staged import Staged
+from heterps_envs.step_bounds.whole_plans.stage_search import StageSearch
 
 # Each set is asked for with so many times the seconds of the one before, the first with a little
 # less than what is known.
-LESS, FIRST_LESS = 0.99, 0.999
-# Steps of the search times layers, for each set and for all of them.
-MOST_WORK, MOST_WORK_IN_ALL = 5_000_000, 20_000_000
+LESS, FIRST_LESS = 0.99, 1 - 1e-6
+# Steps of the search times layers times devices, for each set and for all of them.
+MOST_WORK, MOST_WORK_IN_ALL = 80_000_000, 320_000_000
 
 
 class StageSpan(NamedTuple):
@@ -54,17 +54,18 @@ def surviving_sets(
         Different sets; none where the bound is as large.
     """
     needs = needs_of(problem)
-    question, staged = Question(needs, None), Staged.of(problem, needs)
+    question, search = Question(needs, None), StageSearch(problem, needs)
     found, step_s = dict[StageSet, None](), FIRST_LESS * below_s
-    num_layers, left = problem.profile.num_layers, MOST_WORK_IN_ALL
-    while left > num_layers and not (is_over is not None and is_over()):
+    each = problem.profile.num_layers * len(problem.cluster.devices)
+    left = MOST_WORK_IN_ALL
+    while left > each and not (is_over is not None and is_over()):
         if question.is_too_few(step_s):
             break
-        count, steps = question.find_stages(step_s, staged, min(MOST_WORK, left) // num_layers)
+        count, steps = question.find_stages(step_s, search, min(MOST_WORK, left) // each)
         if count:  # else the search took too long; of fewer seconds less is left to look through
-            spans = staged.spans[:count].tolist()
+            spans = search.staged.spans[:count].tolist()
             found[tuple(_span(needs, *span) for span in spans)] = None
-        left -= steps * num_layers
+        left -= steps * each
         step_s *= LESS
     return list(found)[::-1]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations_with_replacement, product
+from itertools import combinations, combinations_with_replacement, product
 
 import numpy as np
 import pytest
@@ -131,13 +131,14 @@ def chains(stages: Stages, first: int, num_layers: int) -> Iterator[tuple[str, .
 
 
 def least_simulated_s(problem: Problem) -> float:
-    """The least over all plans, with sums beside passes or after them, state sharded or whole."""
+    """The least over all plans, with sums beside passes or after them, and state of any layers."""
     least_s = float("inf")
-    everything = (LayerRange(first_layer=0, last_layer=problem.profile.num_layers - 1),)
+    layers = [LayerRange(first_layer=a, last_layer=a) for a in range(problem.profile.num_layers)]
+    choices = [own for size in range(len(layers) + 1) for own in combinations(layers, size)]
     for plan in all_plans(problem):
         is_shared = len(plan.stages) > 1 and len(plan.pipelines) > 1
         for overlaps in (True, False) if is_shared else (True,):
-            for sharded in ((), everything) if is_shared else ((),):
+            for sharded in choices if is_shared else choices[:1]:
                 own = plan.changed_unchecked(overlaps_reduce=overlaps, sharded_state=sharded)
                 least_s = min(least_s, feasible_step_time_s(problem, own))
     return least_s

@@ -18,6 +18,7 @@ from heterps_envs.step_bounds.shares import (
     whole,
 )
 from heterps_envs.step_bounds.whole_plans.again import micro_batches_with
+from heterps_envs.step_bounds.whole_plans.replicas import replicas_after_s
 from heterps_envs.step_bounds.whole_plans.tied import tied_bytes
 
 
@@ -100,7 +101,7 @@ def find_own_state(n: Any, staged: Any, stage: int) -> None:
     parts = n.sums.parts
     optimizer, state = 0.0, 0.0
     for layer in range(first, stop):
-        owners = min(staged.owners[layer], parts)
+        owners = min(staged.owners[layer], parts) if staged.degree[layer] > 0 else 1
         # What is divided is known from what is left where it is in most parts.
         divided = 0.0 if parts == 1 else (1 - 1 / owners) / (1 - 1 / parts)
         for_one = n.optimizer_s[ALONE, layer + 1, option] - n.optimizer_s[ALONE, layer, option]
@@ -114,14 +115,45 @@ def find_own_state(n: Any, staged: Any, stage: int) -> None:
 
 @uncounted_helper
 def _before_sums(n: Any, staged: Any, lefts: Any, stage: int) -> float:
-    """The most before sums of gradients, each layer's with its own owners.
+    """The most before sums of gradients.
 
-    `lefts` are seconds after the way in, and after the first backward pass can begin.
+    Args:
+        n: `Needs`.
+        staged: `Staged`.
+        lefts: Seconds after the way in, and after the first backward pass can begin.
+        stage: Which.
     """
     option, first, stop = staged.spans[stage]
-    sum_s, rest_s, kind = n.sums.own_sum_s, n.sums.own_rest_s, n.class_of[option]
     forward = n.forward_s[stop, option] - n.forward_s[first, option]
     backward = n.backward_s[stop, option] - n.backward_s[first, option]
+    after = staged.after_s[stage]
+    # The last backward pass begins when all others are over, and its own can be there.
+    left, returned = lefts[0] - after, lefts[1] - after
+    share = quotient(left + backward - staged.last_s[stage], forward + backward)
+    begun = min(returned, left - n.unit * forward - staged.around_s[stage])
+    beside = n.unit + quotient(begun, backward)
+    return float(whole(n, min(share, beside)))
+
+
+@uncounted_helper
+def find_after(n: Any, staged: Any, stage: int, count: int) -> None:
+    """Writes the least seconds from the begin of its last backward pass to the end of the step.
+
+    Args:
+        n: `Needs`.
+        staged: `Staged`, whose owners are known.
+        stage: Which.
+        count: Stages.
+    """
+    known_s = replicas_after_s(staged.known, staged.spans, count, stage)
+    staged.after_s[stage] = max(_sums_s(n, staged, stage), known_s)
+
+
+@uncounted_helper
+def _sums_s(n: Any, staged: Any, stage: int) -> float:
+    """Least seconds after the last backward pass begins, each layer with its own owners."""
+    option, first, stop = staged.spans[stage]
+    sum_s, rest_s, kind = n.sums.own_sum_s, n.sums.own_rest_s, n.class_of[option]
     rest, summed, most_after = 0.0, 0.0, -math.inf
     most_owners = n.sums.wait_s.shape[1] - 1
     for layer in range(first, stop):
@@ -138,10 +170,4 @@ def _before_sums(n: Any, staged: Any, lefts: Any, stage: int) -> float:
         if n.gradient_bytes[layer + 1, option] > n.gradient_bytes[layer, option]:
             after += n.sums.wait_s[far, owners, kind]
         most_after = max(most_after, after)
-    left, returned = lefts[0] - most_after, lefts[1] - most_after
-    # The last backward pass begins when all others are over, and its own can be there.
-    left, returned = lefts[0] - most_after, lefts[1] - most_after
-    share = quotient(left + backward - staged.last_s[stage], forward + backward)
-    begun = min(returned, left - n.unit * forward - staged.around_s[stage])
-    beside = n.unit + quotient(begun, backward)
-    return float(whole(n, min(share, beside)))
+    return float(most_after)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from heterps_envs.compiled import uncounted, uncounted_helper
-from heterps_envs.step_bounds.whole_plans.amounts import can_do, find_own_state, find_state
+from heterps_envs.step_bounds.whole_plans.amounts import (
+    can_do,
+    find_after,
+    find_own_state,
+    find_state,
+)
 from heterps_envs.step_bounds.whole_plans.flows import all_pass
 from heterps_envs.step_bounds.whole_plans.staged import (
     FIRST,
@@ -29,10 +34,12 @@ def survives(n: Any, staged: Any, step_s: float, count: int) -> bool:
     find_owners(n, staged, count)
     for stage in range(count):
         find_own_state(n, staged, stage)
+        find_after(n, staged, stage, count)
         find_ways_in(n, staged, stage)
     found = _survive(n, staged, step_s, count)
     # The search goes on with more stages: then layers have other owners.
     for stage in range(count):
+        staged.after_s[stage] = 0.0
         find_state(n, staged, stage)
         find_ways_in(n, staged, stage)
     return bool(found)

@@ -15,6 +15,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.ways import unit_messages
 from heterps_envs.step_bounds.whole_plans.again import Again
+from heterps_envs.step_bounds.whole_plans.replicas import Replicas
 from heterps_envs.step_bounds.whole_plans.tied import Tied
 
 # Columns of a stage: its kind of group, its first layer and the one after its last.
@@ -32,6 +33,8 @@ class Staged(NamedTuple):
         in_s: (D,) the least from the front to the stage.
         out_s: (D,) the least from the stage's last backward pass to the end, by stages in front.
         optimizer_s: (D,) its optimizer step.
+        after_s: (D,) the least from the begin of its last backward pass to the end of the step; 0
+            as long as it is not known who else has its layers.
         state_bytes: (D,) its weights and optimizer state.
         around_s: (D,) the least from the end of a forward to its backward pass.
         last_s: (D,) the least from its last forward to its first backward pass: 0 unless all
@@ -47,10 +50,13 @@ class Staged(NamedTuple):
         owners: (L,) stages that have a layer.
         on_node: (L,) the node of one of them.
         is_far: (L,) 1 where they are not all on one node.
+        degree: (L,) devices of each of them; below 0 where these are unlike: no plan that can be
+            run divides the state of such a layer.
         node_of: (T,) the node of a class; below 0: it is on several.
         reached: (L + 1,) of `flows`.
         again: What may be computed again.
         tied: Parameters of other layers.
+        known: Replicas whose sums are known to the last digit.
     """
 
     message_s: Floats
@@ -59,6 +65,7 @@ class Staged(NamedTuple):
     in_s: Floats
     out_s: Floats
     optimizer_s: Floats
+    after_s: Floats
     state_bytes: Floats
     around_s: Floats
     last_s: Floats
@@ -74,10 +81,12 @@ class Staged(NamedTuple):
     owners: Integers
     on_node: Integers
     is_far: Integers
+    degree: Integers
     node_of: Integers
     reached: Integers
     again: Again
     tied: Tied
+    known: Replicas
 
     @classmethod
     def of(cls, problem: Problem, needs: Needs) -> Staged:
@@ -90,6 +99,7 @@ class Staged(NamedTuple):
             in_s=np.zeros(size),
             out_s=np.zeros(size),
             optimizer_s=np.zeros(size),
+            after_s=np.zeros(size),
             state_bytes=np.zeros(size),
             around_s=np.zeros(size),
             last_s=np.zeros(size),
@@ -105,10 +115,12 @@ class Staged(NamedTuple):
             owners=np.zeros(num_layers, np.int64),
             on_node=np.zeros(num_layers, np.int64),
             is_far=np.zeros(num_layers, np.int64),
+            degree=np.zeros(num_layers, np.int64),
             node_of=_nodes(problem),
             reached=np.zeros(num_layers + 1, np.int64),
             again=Again.of(problem, needs),
             tied=Tied.of(problem),
+            known=Replicas.of(needs),
         )
 
 
@@ -120,12 +132,15 @@ def _nodes(problem: Problem) -> Integers:
 
 @uncounted_helper
 def find_owners(n: Any, staged: Any, count: int) -> None:
-    """Writes how many of so many stages have each layer, and whether on several nodes."""
+    """Writes how many of so many stages have each layer, and whether they are alike."""
     for layer in range(len(staged.owners)):
         staged.owners[layer], staged.on_node[layer], staged.is_far[layer] = 0, -1, 0
     for stage in range(count):
-        node = staged.node_of[n.class_of[staged.spans[stage, OPTION]]]
+        option = staged.spans[stage, OPTION]
+        node, degree = staged.node_of[n.class_of[option]], n.degree[option]
         for layer in range(staged.spans[stage, FIRST], staged.spans[stage, STOP]):
+            is_first = staged.owners[layer] == 0
+            staged.degree[layer] = degree if is_first or staged.degree[layer] == degree else -1
             staged.owners[layer] += 1
             if node >= 0:
                 is_other = staged.on_node[layer] >= 0 and staged.on_node[layer] != node
@@ -147,9 +162,12 @@ def find_ways_in(n: Any, staged: Any, stage: int) -> None:
             across_s = staged.message_s[first, kind, n.class_of[own]]
             forward_s, backward_s = unit_seconds(n, staged, front)
             in_s = staged.in_s[front] + forward_s + across_s
-            # A stage in front steps when the last of its own backward passes is over.
-            out_s = max(staged.out_s[front], staged.optimizer_s[front])
-            out_s = staged.waits * (backward_s + across_s + out_s)
+            # A stage in front steps when the last of its own backward passes is over, which may
+            # be one of a small micro-batch.
+            out_s = backward_s + max(staged.out_s[front], staged.optimizer_s[front])
+            full_s = backward_s / n.unit
+            out_s = max(out_s, staged.after_s[front] - (full_s - backward_s))
+            out_s = staged.waits * (across_s + out_s)
             staged.in_s[stage] = min(staged.in_s[stage], in_s)
             staged.out_s[stage] = min(staged.out_s[stage], out_s)
 
