@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from heterps_configs.documents.job import Strategy
@@ -59,15 +59,16 @@ def test_so_do_those_that_compute_some_layers_again_or_shard_state_in_tight_memo
 
 @pytest.mark.slow
 @given(planned(), st.integers(0, 3), st.integers(1, 4))
-@settings(max_examples=100, deadline=None)
+# Most plans do not fit: they say nothing.
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_so_do_those_with_layers_that_share_parameters(
     found: tuple[Problem, Plan], owner: int, behind: int
 ) -> None:
     problem, plan = found
     assume(problem.job.schedule != "interleaved")
     user, layers = min(owner + behind, 4), list(problem.profile.layers)
-    number = layers[owner].num_parameters
-    assume(number > 0)
+    number = max(layers[owner].num_parameters, 1)
+    layers[owner] = layers[owner].changed(num_parameters=number)
     layers[user] = layers[user].changed(
         num_parameters=number, tied_to=layers[owner].name, tied_parameters=number
     )
