@@ -28,7 +28,7 @@ def test_gaps_are_met_below_their_limit(gap_mean: float, met: str) -> None:
 
 def test_the_share_of_optima_is_met_above_its_limit() -> None:
     rows = _targets("chains", "in-range", _line(HIGH, optimal=0.98))
-    assert rows["the same, beam 64 (effort high)", "optimal"]["met"] == "no"
+    assert rows["the same, beam 256 (effort high)", "optimal"]["met"] == "no"
 
 
 def test_beyond_exact_the_best_search_at_equal_cpu_counts() -> None:
