@@ -16,7 +16,7 @@ from heterps_agents.plan_choices.divided_state import choose_divided
 from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
 from heterps_agents.plan_choices.interleaving import interleave
 from heterps_agents.plan_choices.reduce_choice import choose_reduce
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.usable import on_usable_devices
@@ -114,7 +114,7 @@ def _finished(
     plan = interleave(problem, plan, budget)
     plan = choose_reduce(problem, plan)
     if not isinstance(planner, System):
-        plan = choose_divided(problem, choose_in_flight(problem, plan, budget))
+        plan = choose_in_flight(problem, plan, budget)
     planning_s, planning_cpu_s = budget.seconds_used, budget.cpu_seconds_used
     shown = estimate(problem, plan, with_interval=True)
     if not shown.feasible:
@@ -130,6 +130,27 @@ def _finished(
         problem, planner.name, plan, shown, bound,
         budget.evaluations_used, planning_s, planning_cpu_s, own_cost,
     )  # fmt: skip
+
+
+def with_divided_state(result: PlaceResult, planner: Planner | System) -> PlaceResult:
+    """The result with each layer's optimizer state divided where that is faster.
+
+    Comes last: no placement describes such a plan, so that searches cannot go on from it, and its
+    closed form says nothing.
+
+    Args:
+        result: Of planning.
+        planner: Who was asked; what a paper's system answers stays as it is.
+    """
+    if isinstance(planner, System) or result.problem.job.objective == "price":
+        return result
+    plan = choose_divided(result.problem, result.plan)
+    if plan is result.plan:
+        return result
+    bound = Bound(step_time_s=result.bound.step_time_s)
+    shown = estimate(result.problem, plan, with_interval=True)
+    plan = plan.changed(predicted_step_time_s=shown.step_time_s, bound=bound)
+    return replace(result, plan=plan, estimate=shown, bound=bound)
 
 
 def with_executable(result: PlaceResult, asked: Iterable[Problem]) -> PlaceResult:

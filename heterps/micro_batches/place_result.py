@@ -117,14 +117,14 @@ class PlaceResult:
             "closed form": self.estimate.closed_form_step_time_s,
             "bound": self.bound.step_time_s,
         }
+        known = describe_executable(self.executable)
+        # The closed form adds nothing where it has no gap and the simulator has.
+        closed = describe_bound(self.bound, self.plan.job.schedule)
         texts = [
             f"{words}: "
             + ", ".join(f"{name} {seconds_text(s)}" for name, s in times.items() if s is not None)
-            for words, times in (
-                (describe_executable(self.executable), simulated),
-                (describe_bound(self.bound, self.plan.job.schedule), formed),
-            )
-            if words
+            for words, times in ((known, simulated), (closed, formed))
+            if words and not (known and times is formed and self.bound.status == "unknown")
         ]
         return "; ".join(texts)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from heterps.micro_batches.one_size import finished_result
+from heterps.micro_batches.one_size import finished_result, with_divided_state
 from heterps.micro_batches.outlooks import cost_of, runs
 from heterps.micro_batches.place_result import PlaceResult
 from heterps_agents.interface.patient import PatientPlanner
@@ -43,6 +43,7 @@ def of_unproven_sizes(
             continue
         plan = planner.of_stage_sets(problem, best.plan, step_time_s, budget)
         found = plan and finished_result(problem, plan, planner, budget)
+        found = found and with_divided_state(found, planner)
         if found and runs(found) and cost_of(found) < step_time_s:
             best = found
             yield found

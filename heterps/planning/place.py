@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 
 from heterps.micro_batches.each_size import place_each_size
-from heterps.micro_batches.one_size import place_one_size, with_executable
+from heterps.micro_batches.one_size import place_one_size, with_divided_state, with_executable
 from heterps.micro_batches.outlooks import cost_of, rank
 from heterps.micro_batches.patient import place_patiently
 from heterps.micro_batches.place_result import PlaceResult
@@ -60,7 +60,7 @@ def place(
     budget = budget or Budget()
     if problem.strategy.chooses_micro_batch:
         return _over_sizes(problem, chosen, budget)
-    result = place_one_size(problem, chosen, budget)
+    result = with_divided_state(place_one_size(problem, chosen, budget), chosen)
     return with_executable(result, [result.problem])
 
 
@@ -92,8 +92,8 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         tried, answers = place_patiently(asked, planner, budget)
     else:
         tried, answers = place_each_size(asked, planner, budget)
-    best = min(answers, key=rank)
-    answers += of_unproven_sizes(best, asked, planner, budget)
+    best = with_divided_state(min(answers, key=rank), planner)
+    answers = [best, *answers, *of_unproven_sizes(best, asked, planner, budget)]
     best = min(answers, key=rank)
     found = {answer.plan.job.micro_batch_size: cost_of(answer) for answer in answers}
     tried = [

@@ -20,6 +20,7 @@ from heterps_agents.finishing.more_of_class import placements_with_more, usage
 from heterps_agents.finishing.near_plan import ways_of
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
+from heterps_agents.plan_choices.divided_state import divided_by_stages
 from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.search.annealing import polish
 from heterps_configs.documents.estimate import Estimate
@@ -220,7 +221,7 @@ class _Search:
     def of(cls, world: Problem, plan: Plan, asked: Problem | None = None) -> _Search | None:
         """None where no placement describes the plan."""
         view = world.views[-1]
-        placement = placement_of((asked or world).views[-1], plan)
+        placement = placement_of((asked or world).views[-1], divided_by_stages(plan))
         if placement is None:
             return None
         question = Question.of(view, Budget())

@@ -48,6 +48,16 @@ def choose_divided(problem: Problem, plan: Plan) -> Plan:
     return plan
 
 
+def divided_by_stages(plan: Plan) -> Plan:
+    """The plan as planners form it: a stage divides the state of all of its layers or of none."""
+    sharded = plan.sharded_layers
+    stages = [stage for stage in plan.stages if not sharded.isdisjoint(stage.layers)]
+    every = frozenset(layer for stage in stages for layer in stage.layers)
+    if every == sharded:
+        return plan
+    return plan.changed_unchecked(sharded_state=LayerRange.all_of(every))
+
+
 def _sums_ways(plan: Plan) -> set[bool | None]:
     """Gradient sums as they are, or beside passes."""
     return {plan.overlaps_reduce, True if plan.job.overlaps_reduce is None else None}

@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 
 from heterps.micro_batches.one_size import SEARCH_PART, place_one_size
+from heterps.planning.place import place
+from heterps.planning.problems import load_problem
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
+from heterps_agents.plan_choices.divided_state import divided_by_stages
 from heterps_configs.documents.plan import Plan
+from heterps_envs.certificates.plan import check_certificate
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import feasible_step_time_s
 from tests.uneven_problems import MakeProblem
 
 
@@ -53,3 +58,16 @@ def test_without_a_limit_in_time_a_search_has_all_evaluations(make_problem: Make
     search = _Search(hands_over_finds=True)
     place_one_size(make_problem(), search, Budget(evaluations=5000))
     assert search.given[0].evaluations == 5000
+
+
+def test_divided_state_comes_last_and_its_certificate_holds() -> None:
+    """Some layers of a stage are divided and others not: no placement describes that."""
+    result = place(load_problem("vit-large", "a100-v100"), "auto")
+    assert 0 < len(result.plan.sharded_layers) < result.plan.num_layers
+    assert result.executable.status == "proven"
+    assert result.bound.gap is None
+    assert "unknown" not in result.optimality()
+    whole = divided_by_stages(result.plan)
+    assert whole.sharded_layers == frozenset(range(result.plan.num_layers))
+    assert feasible_step_time_s(result.problem, whole) > result.estimate.step_time_s
+    assert not check_certificate(result.problem, result.plan).problems
