@@ -49,6 +49,9 @@ def to_megatron(problem: Problem, plan: Plan) -> Exported:
             remarks.append(f"{recomputed} layers are recomputed in the plan, all of them by these")
     if plan.sharded_state:
         lines.append("--use-distributed-optimizer")
+        if len(plan.sharded_layers) < plan.num_layers:
+            number = len(plan.sharded_layers)
+            remarks.append(f"the plan shares the optimizer state of {number} layers, this of all")
     own = "interleaved" if len(chain.stages) > size else "1f1b"
     if job.schedule != own:
         remarks.append(f"its schedule is {own} then, the plan's is {job.schedule}")

@@ -20,7 +20,7 @@ from heterps.cli.app import main
 from heterps.exports.export import NAMES, export_plan, export_weights
 from heterps.exports.predicted import samples_per_s_one_by_one
 from heterps.planning.problems import load_problem
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.problem import Problem
 from heterps_runtime.models.build import build_module
@@ -73,6 +73,20 @@ def test_megatron_gets_its_layout_and_its_ranks(problem: Problem, tmp_path: Path
         "--global-batch-size 8",
     ]
     assert remarks == ("ranks: a100-0 a100-1 v100-0 v100-1",)
+
+
+def test_megatron_shares_the_state_of_all_layers_or_of_none(
+    problem: Problem, tmp_path: Path
+) -> None:
+    pairs = (("a100-0", "a100-1"), ("v100-0", "v100-1"))
+    plan = chain_of(problem, pairs, cuts=((0, 10), (11, 15)))
+    for last_layer, remark in ((15, False), (3, True)):
+        sharded = (LayerRange(first_layer=0, last_layer=last_layer),)
+        own, folder = plan.changed(sharded_state=sharded), tmp_path / str(last_layer)
+        remarks = export_plan(problem, own, "megatron", folder)
+        assert "--use-distributed-optimizer" in (folder / "arguments.txt").read_text()
+        said = "the plan shares the optimizer state of 4 layers, this of all"
+        assert (said in remarks) is remark
 
 
 def test_blocks_of_each_stage_are_counted_for_vllm_and_named_for_torchtitan(
