@@ -12,6 +12,11 @@ from collections.abc import Sequence
 from heterps.micro_batches.one_size import finished_result
 from heterps.micro_batches.outlooks import bound_of, cost_of, rank
 from heterps.micro_batches.place_result import PlaceResult
+from heterps_agents.asymmetric.weave import (
+    plan_of_weave,
+    weave_of_plan,
+    with_micro_batches,
+)
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
@@ -65,18 +70,31 @@ def with_carried(
 
 
 def carried(result: PlaceResult, problem: Problem) -> Plan | None:
-    """The plan of a result for a problem with another size; None of a plan without placement.
+    """The plan of a result for a problem with another size; None where it has none.
 
     Args:
         result: With one size.
         problem: The same one with another size.
     """
+    plan = _placed(result, problem) or _woven(result.plan, problem)
+    if plan is None or not keeps_to(plan, problem.strategy) or not can_run(problem, plan):
+        return None
+    return plan
+
+
+def _placed(result: PlaceResult, problem: Problem) -> Plan | None:
+    """Of a plan that is a placement of some view."""
     for before, after in zip(result.problem.views, problem.views, strict=True):
         placement = placement_of(before, result.plan)
-        if placement is None:
-            continue
-        name, seed = result.plan.planner, result.plan.seed
-        with contextlib.suppress(InfeasibleError):
-            plan = bound_plan(after, placement, planner=name, seed=seed)
-            return plan if keeps_to(plan, problem.strategy) and can_run(problem, plan) else None
+        if placement is not None:
+            name, seed = result.plan.planner, result.plan.seed
+            with contextlib.suppress(InfeasibleError):
+                return bound_plan(after, placement, planner=name, seed=seed)
     return None
+
+
+def _woven(plan: Plan, problem: Problem) -> Plan | None:
+    """Of a plan of lanes: their shares stay what they are, as nearly as can be."""
+    weave = weave_of_plan(plan)
+    weave = weave and with_micro_batches(weave, problem.job.num_micro_batches)
+    return weave and plan_of_weave(weave, plan.changed_unchecked(job=problem.job))

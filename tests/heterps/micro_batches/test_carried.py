@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from heterps.micro_batches.carried import carried, with_carried
 from heterps.micro_batches.one_size import finished_result, place_one_size
 from heterps.micro_batches.outlooks import cost_of
 from heterps.micro_batches.sizes import open_sizes, with_size
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
+from heterps_agents.asymmetric.weave import Lane, Part, Weave, plan_of_weave
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
@@ -46,3 +49,19 @@ def test_nothing_is_carried_without_time() -> None:
     asked = [with_size(problem, size) for size in open_sizes(problem)]
     result = place_one_size(asked[1], planner_named("greedy"), Budget())
     assert with_carried([result], asked, AutoPlanner(), Budget(seconds=1e-9)) == [result]
+
+
+def test_lanes_keep_their_shares() -> None:
+    problem = load_problem("gpt2", "a100-v100", global_batch_size=16, strategy=OPEN)
+    few, many = (with_size(problem, size) for size in (4, 2))
+    chain = place_one_size(few, planner_named("greedy"), Budget())
+    groups = [(device.name,) for device in problem.cluster.devices[:2]]
+    layers = problem.profile.num_layers
+    lanes = tuple(
+        Lane(share, (Part(layers, (group,), "keep"),))
+        for share, group in zip((3, 1), groups, strict=True)
+    )
+    plan = plan_of_weave(Weave((lanes,)), chain.plan)
+    found = carried(replace(chain, plan=plan), many)
+    assert found is not None
+    assert sorted(len(pipeline.micro_batches) for pipeline in found.pipelines) == [2, 6]
