@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.shared.common import interleaved_medians, parse_options, report
-from heterps_agents.finishing.in_flight_choice import with_more_in_flight
-from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.plan_choices.in_flight_choice import with_more_in_flight
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.finishing.simulated_costs import SimulatedCosts
 from heterps_agents.finishing.simulated_moves import moves
 from heterps_agents.interface.planner import Budget

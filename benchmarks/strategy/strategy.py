@@ -29,7 +29,7 @@ from benchmarks.shared.row_store import RowStore
 from benchmarks.strategy.cases import Case
 from benchmarks.strategy.problems import CASES, PARTS, QUICK, part_of, problem_of
 from heterps.planning.place import place
-from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.search.uniform import NAME as EVEN
 from heterps_agents.search.uniform import UniformPlan, micro_batch_candidates, uniform_plans
 from heterps_configs.errors import HeterpsError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from heterps_agents.finishing.in_flight_choice import with_more_in_flight
+from heterps_agents.plan_choices.in_flight_choice import with_more_in_flight
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.objective import Goal, graded_cost

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from heterps_agents.asymmetric.islands import islands
 from heterps_agents.auto.copies import MOST_COPIES, best_copies
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.finishing.in_flight_choice import choose_in_flight
-from heterps_agents.finishing.interleaving import interleave
-from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
+from heterps_agents.plan_choices.interleaving import interleave
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.interface.patient import has_many_devices
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named

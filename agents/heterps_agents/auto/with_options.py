@@ -14,7 +14,7 @@ from heterps_agents.exact.all_plans import bound_of_all
 from heterps_agents.exact.planner import proving_tables
 from heterps_agents.exact.solve import ExactResult, solve
 from heterps_agents.finishing.near_plan import best_near
-from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.finishing.shortlist import Simulations
 from heterps_agents.finishing.strategies import (
     NEAR_KNOWN_SUMS,

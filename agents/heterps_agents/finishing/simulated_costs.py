@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from heterps_agents.finishing.in_flight_choice import with_more_in_flight
-from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.plan_choices.in_flight_choice import with_more_in_flight
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.interface.question import Question
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError

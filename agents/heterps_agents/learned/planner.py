@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from heterps_agents.finishing.finalists import finalists
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.finishing.shortlist import Simulations, best_simulated
 from heterps_agents.finishing.strategies import (
     NEAR_KNOWN,

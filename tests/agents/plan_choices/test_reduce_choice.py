@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps import place
-from heterps_agents.finishing.reduce_choice import choose_reduce
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import DocumentError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from heterps_agents.finishing.interleaving import interleave
+from heterps_agents.plan_choices.interleaving import interleave
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Strategy
