@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.shared.common import interleaved_medians, parse_options, report
-from heterps_agents.plan_choices.in_flight_choice import with_more_in_flight
-from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.finishing.simulated_costs import SimulatedCosts
 from heterps_agents.finishing.simulated_moves import moves
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
+from heterps_agents.plan_choices.in_flight_choice import with_more_in_flight
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.search.starts import simple_codes
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan

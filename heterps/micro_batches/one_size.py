@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from heterps.micro_batches.place_result import PlaceResult
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
-from heterps_agents.plan_choices.interleaving import interleave
-from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import OwnCost, System
 from heterps_agents.learned.efforts import effort_of
+from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
+from heterps_agents.plan_choices.interleaving import interleave
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for

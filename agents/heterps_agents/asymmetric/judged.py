@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from heterps_agents.plan_choices.in_flight_choice import with_more_in_flight
 from heterps_agents.interface.planner import Budget
+from heterps_agents.plan_choices.in_flight_choice import with_more_in_flight
 from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.objective import Goal, graded_cost
 from heterps_envs.problem import Problem

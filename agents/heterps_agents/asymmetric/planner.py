@@ -17,13 +17,13 @@ from typing import Protocol, runtime_checkable
 from heterps_agents.asymmetric.candidates import NEAR, THOROUGH, candidates
 from heterps_agents.asymmetric.exhaustive import best_of_all, can_be_exhaustive
 from heterps_agents.asymmetric.judged import Judge, Judged
-from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
-from heterps_agents.plan_choices.interleaving import interleave
-from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named, register
 from heterps_agents.interface.views import fastest
 from heterps_agents.learned.efforts import DEFAULT_EFFORT
+from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
+from heterps_agents.plan_choices.interleaving import interleave
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem

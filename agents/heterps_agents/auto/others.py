@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from heterps_agents.asymmetric.islands import islands
 from heterps_agents.auto.copies import MOST_COPIES, best_copies
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
-from heterps_agents.plan_choices.interleaving import interleave
-from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.interface.patient import has_many_devices
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.search_planner import SearchPlanner
 from heterps_agents.interface.views import fastest
+from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
+from heterps_agents.plan_choices.interleaving import interleave
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.search.uniform import best_uniform, best_uniform_of_each
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError

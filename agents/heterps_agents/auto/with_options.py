@@ -14,7 +14,6 @@ from heterps_agents.exact.all_plans import bound_of_all
 from heterps_agents.exact.planner import proving_tables
 from heterps_agents.exact.solve import ExactResult, solve
 from heterps_agents.finishing.near_plan import best_near
-from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.finishing.shortlist import Simulations
 from heterps_agents.finishing.strategies import (
     NEAR_KNOWN_SUMS,
@@ -30,6 +29,7 @@ from heterps_agents.interface.views import fastest
 from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.planner import DEFAULT_POLICY, PolicyPlanner
 from heterps_agents.learned.search import learned_codes
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError

@@ -18,9 +18,9 @@ import numpy as np
 from heterps_agents.finishing.lifted_limits import LIMITS, Limit, lifted
 from heterps_agents.finishing.more_of_class import placements_with_more, usage
 from heterps_agents.finishing.near_plan import ways_of
-from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.search.annealing import polish
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan

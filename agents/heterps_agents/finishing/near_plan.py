@@ -10,9 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.search.annealing import polish
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan

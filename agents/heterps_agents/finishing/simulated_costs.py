@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from heterps_agents.interface.question import Question
 from heterps_agents.plan_choices.in_flight_choice import with_more_in_flight
 from heterps_agents.plan_choices.reduce_choice import choose_reduce
-from heterps_agents.interface.question import Question
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Code

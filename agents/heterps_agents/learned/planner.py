@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from heterps_agents.finishing.finalists import finalists
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.finishing.shortlist import Simulations, best_simulated
 from heterps_agents.finishing.strategies import (
     NEAR_KNOWN,
@@ -29,6 +28,7 @@ from heterps_agents.learned.efforts import DEFAULT_EFFORT, effort_named, harder
 from heterps_agents.learned.fastest_kind import is_worth_asking, on_fastest_kinds
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.search import learned_code, learned_codes
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.search.even_options import even_codes
 from heterps_agents.search.starts import NUM_EVEN, simple_start
 from heterps_agents.search.uniform import best_uniform

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from heterps_agents.auto.planner import AutoPlanner
+from heterps_agents.interface.planner import Budget
 from heterps_agents.plan_choices.interleaving import interleave
 from heterps_agents.plan_choices.reduce_choice import choose_reduce
-from heterps_agents.interface.planner import Budget
 from heterps_agents.recovery.model import Prediction, Situation, best_of, predict
 from heterps_agents.recovery.rules import RULES, fits
 from heterps_configs.documents.plan import Plan

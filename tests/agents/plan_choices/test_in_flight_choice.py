@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
 from heterps_agents.interface.planner import Budget
+from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan

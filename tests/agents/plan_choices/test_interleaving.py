@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from heterps_agents.plan_choices.interleaving import interleave
 from heterps_agents.interface.planner import Budget
+from heterps_agents.plan_choices.interleaving import interleave
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
