@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from heterps.micro_batches.carried import with_carried
 from heterps.micro_batches.each_size import place_each_size
 from heterps.micro_batches.one_size import Improve, improve_one_size
 from heterps.micro_batches.outlooks import cost_of, rank
@@ -47,6 +48,7 @@ def place_patiently(
     own = budget.share(first_part(asked[0]))
     tried, answers = place_each_size(asked, planner.hurried(asked[0]), own, finished)
     budget.charge(own)
+    answers = with_carried(answers, asked, planner, budget)
     return tried, _improved(_moved(answers, planner, budget), planner, budget)
 
 

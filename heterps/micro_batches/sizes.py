@@ -13,10 +13,9 @@ from heterps_agents.exact.solve import solve
 from heterps_agents.search.uniform import micro_batch_candidates
 from heterps_configs.documents.job import MOST_MICRO_BATCHES
 from heterps_configs.documents.plan import Bound
-from heterps_envs.closed_form.bounds import certain_share, lower_bound
+from heterps_envs.closed_form.bounds import certain_share, plans_bound_s
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
-from heterps_envs.options import bounding_tables
 from heterps_envs.problem import Problem
 
 # Seconds that the proof may take that a size which nobody placed holds no better plan.
@@ -110,7 +109,7 @@ def _least_of_all(
     for problem in asked:
         if problem.job.micro_batch_size in of_all:
             continue
-        own_s = lower_bound(bounding_tables(problem))
+        own_s = plans_bound_s(problem)
         if own_s < least_s:
             result = least_of_all(problem, least_s, CHECK_S)
             if result.status != "over budget":

@@ -72,6 +72,28 @@ class Weave(NamedTuple):
         return [group for lane in lanes for part in lane.parts for group in part.groups]
 
 
+def with_micro_batches(weave: Weave, total: int) -> Weave | None:
+    """The lanes with another number of micro-batches, shared as before as nearly as can be.
+
+    None where they are fewer than lanes.
+    """
+    blocks = []
+    for block in weave.blocks:
+        if len(block) > total:
+            return None
+        before = sum(lane.share for lane in block)
+        exact = [lane.share * total / before for lane in block]
+        shares = [max(1, int(share)) for share in exact]
+        while (left := total - sum(shares)) != 0:
+            step = 1 if left > 0 else -1
+            open_ = [at for at, share in enumerate(shares) if share + step > 0]
+            shares[max(open_, key=lambda at: step * (exact[at] - shares[at]))] += step
+        blocks.append(
+            tuple(lane._replace(share=own) for lane, own in zip(block, shares, strict=True))
+        )
+    return weave._replace(blocks=tuple(blocks))
+
+
 def plan_of_weave(weave: Weave, like: Plan) -> Plan:
     """The plan; unchecked, for the simulator.
 

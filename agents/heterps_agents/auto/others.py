@@ -18,6 +18,7 @@ from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.interface.patient import has_many_devices
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
+from heterps_agents.interface.search_planner import SearchPlanner
 from heterps_agents.interface.views import fastest
 from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
 from heterps_agents.plan_choices.interleaving import interleave
@@ -134,6 +135,7 @@ def plan_of_finds(
     seed: int,
     finder: str,
     evaluations: int | None = FINDER_EVALUATIONS,
+    known: Sequence[Plan] = (),
 ) -> Plan | None:
     """What a planner finds on its way, and small moves on the simulator from all of that.
 
@@ -145,6 +147,7 @@ def plan_of_finds(
         seed: Of the planner.
         finder: Its name, one of `finders` or `searchers`.
         evaluations: It has so many at most; None: as many as there is time for.
+        known: Plans that it may begin with.
     """
     if budget.is_exhausted:
         return None
@@ -155,7 +158,10 @@ def plan_of_finds(
     search = own.share(FOUND_PART) if evaluations is None and own.has_time_limit else own
     plan: Plan | None = None
     with contextlib.suppress(HeterpsError):
-        found = planner_named(finder, seed).plan(problem, search)
+        planner = planner_named(finder, seed)
+        if isinstance(planner, SearchPlanner):
+            planner.known = known
+        found = planner.plan(problem, search)
         if search is not own:
             own.charge(search)
         is_walked = finder == FINDER_OF_MANY

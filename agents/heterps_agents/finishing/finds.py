@@ -15,7 +15,6 @@ from heterps_agents.finishing.clock_walk import clocked_costs
 from heterps_agents.finishing.shortlist import Simulations, best_simulated
 from heterps_agents.finishing.stage_walk import (
     can_walk,
-    code_of,
     walked_on,
     walked_over_stages,
     walks_by_clock,
@@ -35,6 +34,8 @@ from heterps_envs.problem import Problem
 # The last finds of a search that are simulated; and where time is limited: what follows then finds
 # more in the same time than moves from each of them.
 MOST_FINDS, MOST_HURRIED_FINDS = 24, 12
+# Of those of each view, as many are where another search begins.
+MOST_BEST_FINDS = 8
 # Stages that may be simulated, of all views together; as many again for moves from each find, and
 # of as many a part for a walk from the best.
 MOST_STAGES, WALKED_PART = 1000, 1 / 3
@@ -66,7 +67,7 @@ def best_of_finds(
     views, found = problem.views, [plan]
     for view in views:
         question = Question.of(view, own, plan.seed)
-        codes = _codes(question, view, plans)
+        codes = _codes(question, plans)
         if codes and can_walk(problem):
             codes = _with_walks(view, question, codes, most_stages)
         elif not is_hurried:
@@ -132,6 +133,24 @@ def _newest(problem: Problem, budget: Budget) -> list[Plan]:
     return _made(problem, reversed(budget.finds), MOST_HURRIED_FINDS)
 
 
+def finds_of(problem: Problem, budget: Budget, most: int = MOST_BEST_FINDS) -> list[Plan]:
+    """Plans of the best finds for a problem, those of its views in turn, by the closed form.
+
+    Args:
+        problem: What was asked.
+        budget: That found them.
+        most: So many of each view.
+    """
+    of_view: dict[Hashable, list[Find]] = {id(view): [] for view in problem.views}
+    for find in budget.finds:
+        if find.view in of_view:
+            of_view[find.view].append(find)
+    # The last find of a view is its best.
+    newest = [reversed(finds[-most:]) for finds in of_view.values()]
+    in_turn = (find for find in chain.from_iterable(zip_longest(*newest)) if find is not None)
+    return [find.plan() for find in in_turn if find.plan is not None]
+
+
 def _of_all_views(problem: Problem, budget: Budget) -> list[Plan]:
     """The same of each view in turn."""
     of_view: dict[Hashable, list[Find]] = defaultdict(list)
@@ -147,7 +166,7 @@ def _made(problem: Problem, finds: Iterable[Find], most: int) -> list[Plan]:
     return list(islice((plan for plan in plans if plan.job == problem.job), most))
 
 
-def _codes(question: Question, view: Problem, plans: list[Plan]) -> list[Code]:
-    """Of plans that are placements of a view and fit there, each once."""
-    codes = [code_of(question, view, plan) for plan in plans]
+def _codes(question: Question, plans: list[Plan]) -> list[Code]:
+    """Of plans that are placements of its view and fit there, each once."""
+    codes = [question.code_of(plan) for plan in plans]
     return list({code.tobytes(): code for code in codes if code is not None}.values())

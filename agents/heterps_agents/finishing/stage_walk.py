@@ -17,7 +17,6 @@ from heterps_agents.interface.question import Question
 from heterps_agents.interface.views import fastest
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
 
@@ -124,7 +123,7 @@ def _views_of(
     views = problem.views
     for view in (*views[seed // 2 % len(views) :], *views[: seed // 2 % len(views)]):
         question = Question.of(view, budget, seed)
-        code = code_of(question, view, plan)
+        code = question.code_of(plan)
         if code is not None:
             yield view, question, code
 
@@ -158,15 +157,3 @@ def walks_by_clock(
     if own is not budget:
         budget.charge(own)
     return found[:MOST_SIMULATED]
-
-
-def code_of(question: Question, view: Problem, plan: Plan) -> Code | None:
-    """The code of a plan that is a placement of a view and fits there; None of any other one."""
-    placement = placement_of(view, plan)
-    if placement is None:
-        return None
-    try:
-        code = encode(placement, question.options)
-    except ValueError:  # an option that another one dominates here
-        return None
-    return code if math.isfinite(question.cost(code)) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -11,7 +12,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import MISSES_FLOOR, Goal, code_cost
-from heterps_envs.closed_form.placement import decode
+from heterps_envs.closed_form.placement import decode, encode, placement_of
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import StageOption
 from heterps_envs.problem import Problem
@@ -32,6 +33,7 @@ class Question(NamedTuple):
             evaluation was paid for by who found it.
         options: Of the tables; empty: one for each class.
         problem: That the tables are of, as they stand; None: what is found counts for nobody.
+        known: Placements that others found and that fit: a search may begin with them as well.
     """
 
     tables: CostTables
@@ -42,6 +44,7 @@ class Question(NamedTuple):
     start: Code | None = None
     options: tuple[StageOption, ...] = ()
     problem: Problem | None = None
+    known: tuple[Code, ...] = ()
 
     @classmethod
     def of(cls, problem: Problem, budget: Budget, seed: int = 0) -> Question:
@@ -58,6 +61,18 @@ class Question(NamedTuple):
     def cost(self, code: Code | None) -> float:
         """What is minimised; inf for a placement that may not be used, and for none."""
         return float("inf") if code is None else self.goal.cost(code, self.kernel)
+
+    def code_of(self, plan: Plan) -> Code | None:
+        """The code of a plan that is a placement of the problem and fits; None of any other one."""
+        assert self.problem is not None
+        placement = placement_of(self.problem, plan)
+        if placement is None:
+            return None
+        try:
+            code = encode(placement, self.options)
+        except ValueError:  # an option that another one dominates here
+            return None
+        return code if math.isfinite(self.cost(code)) else None
 
     def found(self, code: Code, cost: float) -> None:
         """Tells the budget of a code and its cost, for curves; one that fits counts."""

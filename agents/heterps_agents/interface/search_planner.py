@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -45,6 +45,7 @@ class SearchPlanner:
     Attributes:
         hands_over_finds: `place` lets the simulator choose among what it found on its way. A rule
             that needs no start has one answer, which stays what it is.
+        known: Plans that others found: a search that can begin at several does so.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class SearchPlanner:
         self.name, self.seed, self.chooses_options = name, seed, chooses_options
         self._search, self._start = search, start
         self.hands_over_finds = start is not None
+        self.known: Sequence[Plan] = ()
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
         """The best plan seen.
@@ -75,6 +77,8 @@ class SearchPlanner:
         question = Question.of(problem, budget, self.seed)
         if self._start is not None:
             question = question._replace(start=self._start(problem, question))
+        known = [question.code_of(plan) for plan in self.known]
+        question = question._replace(known=tuple(code for code in known if code is not None))
         found = None if budget.is_exhausted else self._search(question)
         codes = [code for code in (found, question.start) if code is not None]
         best = question.cheapest(codes) if codes else None

@@ -42,13 +42,13 @@ DRAWS = 16
 @search_planner("genetic", simple_start)
 def genetic_code(question: Question) -> Code | None:
     """Code of the best placement that ever lived."""
-    _, kernel, goal, budget, seed, start, *_ = question
+    _, kernel, goal, budget, seed, *_ = question
     size = population_size(budget.evaluations_left)
     population = np.zeros((size, kernel.num_layers, 3), np.int64)
     counts, costs = np.zeros(size, np.int64), np.full(size, np.inf)
-    if start is not None:
-        counts[0] = read_stages(start, population[0])
-        costs[0] = code_cost(start, kernel, goal)
+    for member, code in enumerate(_first_members(question)[: size // 2]):
+        counts[member] = read_stages(code, population[member])
+        costs[member] = code_cost(code, kernel, goal)
     least = math.inf
     for chunk in chunks(budget, DEFAULT_EVALUATIONS, seed):
         _evolve(kernel, goal, chunk.evaluations, chunk.rng, population, counts, costs)
@@ -58,6 +58,12 @@ def genetic_code(question: Question) -> Code | None:
             question.found(code_of(population[best], counts[best]), least)
     best = int(costs.argmin())
     return code_of(population[best], counts[best]) if costs[best] < MISSES_FLOOR else None
+
+
+def _first_members(question: Question) -> list[Code]:
+    """Placements that are there already, each once: where the search starts, and known ones."""
+    codes = [] if question.start is None else [question.start]
+    return list({code.tobytes(): code for code in (*codes, *question.known)}.values())
 
 
 def population_size(evaluations: int | None) -> int:

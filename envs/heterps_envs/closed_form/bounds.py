@@ -82,11 +82,24 @@ def placements_bound_s(problem: Problem) -> float:
     return known
 
 
+def plans_bound_s(problem: Problem) -> float:
+    """The same of every plan that a problem's strategy allows; found once for each problem.
+
+    Raises:
+        HeterpsError: See `bounding_tables`.
+    """
+    known = problem.derived.get(plans_bound_s)
+    if not isinstance(known, float):
+        known = lower_bound(bounding_tables(problem))
+        problem.derived[plans_bound_s] = known
+    return known
+
+
 def least_cost(problem: Problem) -> float:
     """What no plan for a problem costs less than: seconds, or US dollars per hour times seconds."""
-    tables = bounding_tables(problem)
-    is_price = problem.job.objective == "price"
-    return cheapest_step(tables) if is_price else lower_bound(tables)
+    if problem.job.objective == "price":
+        return cheapest_step(bounding_tables(problem))
+    return plans_bound_s(problem)
 
 
 def layer_bound_s(tables: CostTables) -> Floats:
@@ -116,8 +129,7 @@ def bound_for(problem: Problem, plan: Plan) -> Bound:
     """
     if not keeps_to(plan, problem.strategy):
         return Bound()
-    tables = bounding_tables(problem)
-    step_time_s = lower_bound(tables)
+    step_time_s = plans_bound_s(problem)
     placement = placement_of(problem, plan)
     if placement is None or not 0 < step_time_s < math.inf:
         return Bound(step_time_s=step_time_s if step_time_s < math.inf else None)
@@ -126,7 +138,7 @@ def bound_for(problem: Problem, plan: Plan) -> Bound:
     if gap < -ROUNDING:
         return Bound()
     if problem.job.objective == "price":
-        least = cheapest_step(tables)
+        least = cheapest_step(bounding_tables(problem))
         if least == 0:
             return Bound(step_time_s=step_time_s)
         gap = actual * _price(problem, placement) / least - 1
@@ -156,7 +168,7 @@ def bound_by_optimum(
     is_price = problem.job.objective == "price"
     step_time_s *= share
     # The cheapest plan's step is no bound: a dearer plan may be faster.
-    least_s = lower_bound(bounding_tables(problem)) if is_price else step_time_s
+    least_s = plans_bound_s(problem) if is_price else step_time_s
     if placement is None:
         return Bound(step_time_s=least_s)
     actual = closed_form_of_plan_s(problem, plan, placement)

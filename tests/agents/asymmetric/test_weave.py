@@ -10,7 +10,14 @@ from benchmarks.planners.asymmetric import all_plans, small_problem
 from heterps_agents.asymmetric.candidates import groups_of, memories_of
 from heterps_agents.asymmetric.estimates import Estimates
 from heterps_agents.asymmetric.moves import Moves
-from heterps_agents.asymmetric.weave import Lane, Part, Weave, plan_of_weave, weave_of_plan
+from heterps_agents.asymmetric.weave import (
+    Lane,
+    Part,
+    Weave,
+    plan_of_weave,
+    weave_of_plan,
+    with_micro_batches,
+)
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.placement import PlacedStage
@@ -173,3 +180,18 @@ def test_replicas_that_no_micro_batch_reaches_are_left_out(problem: Problem) -> 
     plan = plan_of_weave(weave, like)
     assert [stage.devices[0] for stage in plan.stages] == ["fast-0", "small-0"]
     assert simulated_step_time_s(problem, plan) > 0
+
+
+def test_shares_stay_as_nearly_as_can_be_with_other_micro_batches() -> None:
+    lanes = tuple(
+        Lane(share, (Part(4, ((name,),), "keep"),))
+        for share, name in zip((5, 2, 1), "abc", strict=True)
+    )
+
+    def shares(total: int) -> list[int] | None:
+        found = with_micro_batches(Weave((lanes,)), total)
+        return found and [lane.share for lane in found.blocks[0]]
+
+    assert shares(16) == [10, 4, 2]
+    assert shares(4) == [2, 1, 1]
+    assert shares(2) is None

@@ -8,7 +8,7 @@ import pytest
 
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
-from heterps_agents.finishing.finds import MOST_FINDS, best_of_finds
+from heterps_agents.finishing.finds import MOST_FINDS, best_of_finds, finds_of
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_configs.documents.plan import Plan
@@ -96,3 +96,12 @@ def test_finds_of_all_views_are_taken_in_turn(asked: Problem) -> None:
     assert "second" in made
     assert len(made) == MOST_FINDS
     assert f"first {2 * MOST_FINDS - 1}" in made, "the newest first"
+
+
+def test_the_best_finds_of_a_problem_are_where_others_begin(asked: Problem) -> None:
+    usable = on_usable_devices(asked)
+    plan, budget = _searched(usable, "genetic")
+    found = finds_of(usable, budget, most=2)
+    assert 0 < len(found) <= 2 * len(usable.views)
+    assert all(each.job == plan.job for each in found)
+    assert finds_of(on_usable_devices(load_problem("gpt2", "a100-v100-t4")), budget) == []

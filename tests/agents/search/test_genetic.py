@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from heterps_agents.search.genetic import LARGEST, SMALLEST, cross, draw_member, population_size
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
+from heterps_agents.search.genetic import (
+    LARGEST,
+    SMALLEST,
+    cross,
+    draw_member,
+    genetic_code,
+    population_size,
+)
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import DOES_NOT_FIT, STEP_TIME, search_cost
 from heterps_envs.problem_sets.chains import generate
@@ -80,6 +89,17 @@ def test_members_cover_all_layers_and_fit_where_draws_do() -> None:
         assert stages[count - 1, 0] == tables.num_layers
         fits += search_cost(stages, count, kernel, used, STEP_TIME) < DOES_NOT_FIT
     assert fits >= 15
+
+
+def test_known_placements_are_members_from_the_beginning() -> None:
+    for tables in generate(5, seed=3):
+        kernel = kernel_tables(tables)
+        question = Question(tables, kernel, STEP_TIME, Budget(20_000))
+        best = genetic_code(question)
+        if best is None:
+            continue
+        found = genetic_code(question._replace(budget=Budget(1), seed=7, known=(best, best)))
+        assert question.cost(found) <= question.cost(best)
 
 
 def test_populations_grow_with_the_budget_within_limits() -> None:

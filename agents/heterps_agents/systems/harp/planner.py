@@ -70,13 +70,14 @@ def plan_chain(tables: CostTables, budget: Budget) -> HarpPlan | None:
     """
     choices = periods(islands_of(tables, tuple(range(tables.num_classes))))
     best: _Best | None = None
+    looked_at: set[bytes] = set()
     for order in island_orders(tables):
-        best = _best_period(tables, order, choices, best, budget)
+        best = _best_period(tables, order, choices, best, budget, looked_at)
     is_better = tables.num_classes > MOST_ISLANDS_IN_ALL_ORDERS
     while is_better and best is not None:
         before = best
         for order in _with_two_swapped(before.order):
-            best = _best_period(tables, order, choices, best, budget)
+            best = _best_period(tables, order, choices, best, budget, looked_at)
         is_better = best is not before
     if best is None:
         return None
@@ -160,11 +161,19 @@ def _best_period(
     choices: Floats,
     best: _Best | None,
     budget: Budget,
+    looked_at: set[bytes],
 ) -> _Best | None:
-    """The best of an order's periods, if it is better than what there is."""
-    if best is not None and budget.is_exhausted:
+    """The best of an order's periods, if it is better than what there is.
+
+    Of islands that are equal, with equal links, other orders are the same question: `looked_at`.
+    """
+    if looked_at and budget.is_exhausted:
         return best
     islands = islands_of(tables, order)
+    asked = b"".join(np.asarray(each).tobytes() for each in islands)
+    if asked in looked_at:
+        return best
+    looked_at.add(asked)
     number = islands.num_micro_batches
 
     def least_fill_s(index: int) -> float:

@@ -57,6 +57,15 @@ class Bounds:
         least_covers(slices, is_sum, least)
         return least
 
+    def of_left(self, left: int) -> tuple[Floats, Floats, Floats, Floats]:
+        """What `kernels.join` asks of the islands that are left, a bit for each."""
+        return (
+            self.levels[:-1],
+            np.ascontiguousarray(self.least_fill_s[:, left]),
+            np.ascontiguousarray(self.above_s[:, left]),
+            self.least_end_s[left],
+        )
+
     def step_s(self, left: int, cut: Integers, costs: Floats) -> Floats:
         """(N,) no step takes less.
 
@@ -76,12 +85,17 @@ class Bounds:
 
 def _quickest_messages(islands: Islands, plans: PartialPlans) -> tuple[Floats, Floats]:
     """(N,), (N,) from a plan's island to another one, and bytes alone; 0 behind the last layer."""
-    message_s, transfer_s = np.full((2, len(plans.island)), math.inf)
-    for behind in range(islands.kernel.num_classes):
-        own_s, bytes_s = islands.message(plans.island, behind, plans.end_cut)
-        is_apart = plans.island != behind
-        message_s = np.where(is_apart, np.minimum(message_s, own_s), message_s)
-        transfer_s = np.where(is_apart, np.minimum(transfer_s, bytes_s), transfer_s)
+    num_islands, last = islands.kernel.num_classes, len(islands.cuts) - 1
+    # By the island in front and the cut.
+    quickest = np.full((2, num_islands, last + 1), math.inf)
+    for front in range(num_islands):
+        for behind in range(num_islands):
+            if front != behind:
+                latency_s, transfer_s = islands.link(front, behind)
+                both = np.stack([latency_s + transfer_s, transfer_s])
+                quickest[:, front] = np.minimum(quickest[:, front], both)
     # A single island sends nothing: it has all layers.
-    is_last = (plans.end_cut == len(islands.cuts) - 1) | np.isinf(transfer_s)
-    return np.where(is_last, 0.0, message_s), np.where(is_last, 0.0, transfer_s)
+    quickest[:, :, last] = 0.0
+    quickest[np.isinf(quickest)] = 0.0
+    message_s, transfer_s = quickest[:, plans.island, plans.end_cut]
+    return message_s, transfer_s

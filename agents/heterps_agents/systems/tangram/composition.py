@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_agents.systems.tangram.bounds import ROUNDING, Bounds
-from heterps_agents.systems.tangram.kernels import END, FILL, GROUPS, ROOM, SHARE, STEADY
+from heterps_agents.systems.tangram.kernels import END, FILL, GROUPS, STEADY, join
 from heterps_agents.systems.tangram.partial_plans import Islands, PartialPlans, undominated
 from heterps_envs.arrays import Floats, Integers
 
@@ -156,57 +156,57 @@ class _Composer:
         most: int | None,
     ) -> _Built | None:
         """Pipelines with some islands, one of them in front, that may end within a limit."""
-        behind = used ^ (1 << island)
+        behind, left = used ^ (1 << island), self.everything ^ used
         parts = [
-            self._joined(built[behind, other], other, island)
+            self._joined(built[behind, other], other, island, left, limit_s)
             for other in range(self.num_islands)
             if (behind, other) in built
         ]
         if not behind:
-            parts.append(self._last_plans(island))
+            parts.append(self._last_plans(island, left, limit_s))
         if not parts:
             return None
-        found = _together(parts)
-        least_s = self.bounds.step_s(self.everything ^ used, found.cut, found.costs)
-        keeps = least_s < limit_s
-        if most is not None and keeps.sum() > most:
-            keeps &= least_s <= np.partition(least_s, most)[most]
-        found = found.some(keeps)
+        found = _together([part for part, _ in parts])
+        least_s = np.concatenate([part_s for _, part_s in parts])
+        if most is not None and len(least_s) > most:
+            found = found.some(least_s <= np.partition(least_s, most)[most])
         found = found.some(undominated(found.costs, found.cut))
         return found if len(found.cut) else None
 
-    def _last_plans(self, island: int) -> _Built:
-        """Those of the slices at the end of the model."""
+    def _last_plans(self, island: int, left: int, limit_s: float) -> tuple[_Built, Floats]:
+        """Those of the slices at the end of the model, and what a step takes at least."""
         begin, end = self.plans.offsets[island][[self.last, self.last + 1]]
         own = np.arange(begin, end)
         nothing = np.full(len(own), -1)
         costs = self.plans.costs[own][:, [FILL, STEADY, END, GROUPS]]
-        return _Built(self.plans.first_cut[own], costs, own, nothing, nothing)
+        found = _Built(self.plans.first_cut[own], costs, own, nothing, nothing)
+        least_s = self.bounds.step_s(left, found.cut, found.costs)
+        keeps = least_s < limit_s
+        return found.some(keeps), least_s[keeps]
 
-    def _joined(self, built: _Built, behind: int, island: int) -> _Built:
-        """All plans of an island in front of what is built, where they have memory."""
-        offsets = self.plans.offsets[island]
-        begins, ends = offsets[built.cut], offsets[built.cut + 1]
-        counts = ends - begins
-        at = np.repeat(np.arange(len(built.cut)), counts)
-        plan = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts) + begins[at]
-        front, back = self.plans.costs[plan], built.costs[at]
-        fits = back[:, _GROUPS] <= -front[:, ROOM]
-        at, plan, front, back = at[fits], plan[fits], front[fits], back[fits]
-        message_s, transfer_s = self.islands.message(island, behind, built.cut[at])
-        costs = np.stack(
-            [
-                front[:, FILL] + back[:, FILL] + 2 * message_s,
-                np.maximum(
-                    np.maximum(front[:, STEADY], back[:, STEADY]),
-                    (front[:, SHARE] - 1) * transfer_s,
-                ),
-                np.maximum(front[:, END], back[:, END]),
-                front[:, GROUPS] + back[:, _GROUPS],
-            ],
-            axis=1,
+    def _joined(
+        self, built: _Built, behind: int, island: int, left: int, limit_s: float
+    ) -> tuple[_Built, Floats]:
+        """All plans of an island in front of what is built, where they have memory; and as above.
+
+        Those that may end within the limit.
+        """
+        plans, offsets = self.plans, self.plans.offsets[island]
+        most = int((offsets[built.cut + 1] - offsets[built.cut]).sum())
+        found, costs = np.empty((most, 3), np.int64), np.empty((most, 5))
+        count = join(
+            (offsets, plans.first_cut, plans.costs),
+            (built.cut, built.costs),
+            self.islands.link(island, behind),
+            self.bounds.of_left(left),
+            limit_s,
+            found,
+            costs,
         )
-        return _Built(self.plans.first_cut[plan], costs, plan, np.full(len(at), behind), at)
+        found, costs = found[:count], costs[:count]
+        cut, plan, at = found.T
+        nearer = np.ascontiguousarray(costs[:, :4])
+        return _Built(cut, nearer, plan, np.full(count, behind), at), costs[:, 4]
 
     def _traced(
         self, built: dict[tuple[int, int], _Built], used: int, island: int, at: int
@@ -219,7 +219,3 @@ class _Composer:
             used ^= 1 << island
             island, at = int(own.behind[at]), int(own.behind_at[at])
         return tuple(found)
-
-
-# The column of the groups among the costs of what is built; the others stand as in those of plans.
-_GROUPS = 3

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from heterps_envs.closed_form.formula import stage_after_option_s, stage_state_bytes
 from heterps_envs.compiled import uncounted, uncounted_helper
 
@@ -156,3 +158,58 @@ def least_covers(slices: Any, is_sum: bool, least: Any) -> None:
                     found = before + own if is_sum else max(before, own)
                     if found < least[used, end]:
                         least[used, end] = found
+
+
+@uncounted
+def join(
+    front: Any,
+    built: Any,
+    between: Any,
+    bounds: Any,
+    limit_s: float,
+    found: Any,
+    costs: Any,
+) -> int:
+    """Plans of an island in front of what is built, that have memory and may end within a limit.
+
+    Args:
+        front: (offsets, first_cut, costs) of `PartialPlans`; the offsets of the island.
+        built: (cut, costs) of what is built: fill, steady, end, groups.
+        between: (latency_s, transfer_s) of a message to the island behind: one for all; (G + 1,)
+            by its cut.
+        bounds: (levels, least_fill_s, above_s, least_end_s) see `bounds.Bounds`; by the level, if
+            there is one, and by the cut.
+        limit_s: Of a step.
+        found: (N, 3) written: cut in front, plan, and place among what is built.
+        costs: (N, 5) written: as those of what is built; and what a step takes at least.
+
+    Returns:
+        How many there are.
+    """
+    offsets, first_cut, plan_costs = front
+    built_cut, built_costs = built
+    latency_s, transfers_s = between
+    levels, least_fill_s, above_s, least_end_s = bounds
+    count = 0
+    for at in range(len(built_cut)):
+        transfer_s = transfers_s[built_cut[at]]
+        message_s = latency_s + transfer_s
+        for plan in range(offsets[built_cut[at]], offsets[built_cut[at] + 1]):
+            if built_costs[at, 3] > -plan_costs[plan, ROOM]:
+                continue
+            fill = plan_costs[plan, FILL] + built_costs[at, 0] + 2 * message_s
+            steady = max(plan_costs[plan, STEADY], built_costs[at, 1])
+            steady = max(steady, (plan_costs[plan, SHARE] - 1) * transfer_s)
+            end = max(plan_costs[plan, END], built_costs[at, 2])
+            cut = first_cut[plan]
+            # What is built sets the level, or what is left is slower than that.
+            level = np.searchsorted(levels, steady, "right") - 1
+            least_s = min(least_fill_s[level, cut] + steady, above_s[level + 1, cut])
+            least_s = least_s + fill + max(least_end_s[cut], end)
+            if least_s < limit_s:
+                found[count, 0], found[count, 1], found[count, 2] = cut, plan, at
+                costs[count, 0], costs[count, 1], costs[count, 2] = fill, steady, end
+                costs[count, 3] = plan_costs[plan, GROUPS] + built_costs[at, 3]
+                costs[count, 4] = least_s
+                count += 1
+    return count

@@ -54,17 +54,11 @@ class Islands(NamedTuple):
     counted: Integers
     before: Integers
 
-    def message(self, front: Integers | int, behind: int, cut: Integers) -> tuple[Floats, Floats]:
-        """(N,), (N,) seconds of a message over cuts from one island to another; bytes alone.
-
-        Args:
-            front: (N,) or one for all.
-            behind: The island that receives it.
-            cut: (N,) indices.
-        """
-        num_bytes = self.kernel.output_bytes[self.cuts[cut] - 1]
+    def link(self, front: int, behind: int) -> tuple[float, Floats]:
+        """Latency from one island to another, and (G + 1,) seconds of the bytes over each cut."""
+        num_bytes = self.kernel.output_bytes[self.cuts - 1]
         transfer_s = num_bytes * self.inverse_bandwidth[front, behind]
-        return self.latency_s[front, behind] + transfer_s, transfer_s
+        return float(self.latency_s[front, behind]), transfer_s
 
 
 class PartialPlans(NamedTuple):

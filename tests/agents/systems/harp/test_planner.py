@@ -232,3 +232,26 @@ def test_of_many_islands_some_orders_are_mended_by_swaps(monkeypatch: pytest.Mon
     assert len(ratios) == sum(best is not None for best in exact) > 8
     assert min(ratios) >= 1 - 1e-9
     assert sum(ratio < 1 + 1e-9 for ratio in ratios) >= len(ratios) - 1
+
+
+def test_equal_islands_are_looked_at_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    def evaluations(speeds: tuple[float, ...]) -> int:
+        problem = chain_problem([1.0] * 6, [2.0] * 6, speeds=speeds, counts=(2,) * len(speeds))
+        budget = Budget()
+        assert plan_chain(problem.tables, budget) is not None
+        return budget.evaluations_used
+
+    equal, unlike = (1.0, 1.0, 1.0), (1.0, 1.5, 2.0)
+    of_all = evaluations(equal), evaluations(unlike)
+    monkeypatch.setattr(
+        "heterps_agents.systems.harp.planner.island_orders", lambda tables: [(0, 1, 2)]
+    )
+    assert of_all[0] == evaluations(equal)
+    assert of_all[1] > evaluations(unlike)
+
+
+def test_a_spent_budget_ends_it_where_nothing_fits() -> None:
+    tables = random_tables(5, 6, (1, 1, 1), memory_bytes=np.zeros(3))
+    budget = Budget(evaluations=1)
+    assert plan_chain(tables, budget) is None
+    assert budget.evaluations_used == 1
