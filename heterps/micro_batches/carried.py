@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from heterps.micro_batches.one_size import finished_result
+from heterps.micro_batches.one_size import finished_result, place_one_size
 from heterps.micro_batches.outlooks import bound_of, cost_of, rank
 from heterps.micro_batches.place_result import PlaceResult
 from heterps_agents.asymmetric.weave import (
@@ -66,6 +66,42 @@ def with_carried(
             other = finished_result(problem, plan, planner, budget)
             if other is not None:
                 found[size] = min(found.get(size, other), other, key=rank)
+    return list(found.values())
+
+
+def with_searched(
+    answers: Sequence[PlaceResult],
+    asked: Sequence[Problem],
+    planner: PatientPlanner,
+    budget: Budget,
+) -> list[PlaceResult]:
+    """The results with what is carried over; a size that is the best only then is searched, too.
+
+    Args:
+        answers: Of the sizes that were searched, without a limit in time.
+        asked: The problem with each size.
+        planner: Who searched them.
+        budget: Its end ends this.
+    """
+    searched = {each.plan.job.micro_batch_size for each in answers}
+    found = with_carried(answers, asked, planner, budget)
+    while not budget.is_exhausted:
+        best = min(found, key=rank)
+        size = best.plan.job.micro_batch_size
+        if size in searched:
+            break
+        searched.add(size)
+        with contextlib.suppress(InfeasibleError):
+            found.append(place_one_size(best.problem, planner, budget))
+        found = with_carried(_best_of_each(found), asked, planner, budget)
+    return found
+
+
+def _best_of_each(results: Sequence[PlaceResult]) -> list[PlaceResult]:
+    """Of each size the best result."""
+    found: dict[int, PlaceResult] = {}
+    for each in sorted(results, key=rank):
+        found.setdefault(each.plan.job.micro_batch_size, each)
     return list(found.values())
 
 

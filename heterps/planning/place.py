@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from dataclasses import replace
 
+from heterps.micro_batches.carried import with_searched
 from heterps.micro_batches.each_size import place_each_size
 from heterps.micro_batches.one_size import place_one_size, with_divided_state, with_executable
 from heterps.micro_batches.outlooks import cost_of, rank
@@ -92,6 +93,8 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         tried, answers = place_patiently(asked, planner, budget)
     else:
         tried, answers = place_each_size(asked, planner, budget)
+        if isinstance(planner, PatientPlanner):
+            answers = with_searched(answers, asked, planner, budget)
     best = with_divided_state(min(answers, key=rank), planner)
     answers = [best, *answers, *of_unproven_sizes(best, asked, planner, budget)]
     best = min(answers, key=rank)

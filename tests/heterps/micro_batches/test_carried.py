@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heterps.micro_batches.carried import carried, with_carried
+from heterps.micro_batches.carried import carried, with_carried, with_searched
 from heterps.micro_batches.one_size import finished_result, place_one_size
 from heterps.micro_batches.outlooks import cost_of
 from heterps.micro_batches.sizes import open_sizes, with_size
@@ -42,6 +42,21 @@ def test_stages_stay_and_a_size_has_the_better_of_its_plans() -> None:
     assert len(best) == len(found) > 2
     for size, result in best.items():
         assert estimate(of_size[size], result.plan).feasible
+
+
+def test_a_size_that_is_the_best_only_then_is_searched() -> None:
+    problem = load_problem("gpt2", "a100-v100", global_batch_size=16, strategy=OPEN)
+    asked = [with_size(problem, size) for size in open_sizes(problem)]
+    planner = AutoPlanner(is_patient=False)
+    known = place_one_size(asked[0], planner_named("greedy"), Budget())
+    found = with_searched([known], asked, planner, Budget())
+    best = min(found, key=cost_of)
+    size = best.plan.job.micro_batch_size
+    assert size != known.plan.job.micro_batch_size
+    (own,) = (each for each in asked if each.job.micro_batch_size == size)
+    assert cost_of(best) <= cost_of(place_one_size(own, planner, Budget()))
+    only_carried = min(with_carried([known], asked, planner, Budget()), key=cost_of)
+    assert cost_of(best) < cost_of(only_carried)
 
 
 def test_nothing_is_carried_without_time() -> None:

@@ -1,4 +1,4 @@
 """Whether any set of stages of few devices does all layers in so many seconds.
 
-Front door: `search.find_stages`.
+Front door: `stage_search.StageSearch`.
 """
