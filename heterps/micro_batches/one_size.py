@@ -140,9 +140,11 @@ def with_divided_state(result: PlaceResult, planner: Planner | System) -> PlaceR
 
     Args:
         result: Of planning.
-        planner: Who was asked; what a paper's system answers stays as it is.
+        planner: Who was asked. Only of searches the simulator chooses the plan: what the exact
+            solver, a rule or a paper's system answers stays as it is.
     """
-    if isinstance(planner, System) or result.problem.job.objective == "price":
+    is_search = isinstance(planner, PatientPlanner) or getattr(planner, "hands_over_finds", False)
+    if not is_search or result.problem.job.objective == "price":
         return result
     plan = choose_divided(result.problem, result.plan)
     if plan is result.plan:

@@ -32,6 +32,7 @@ from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
+from heterps_envs.step_bounds.executable import least_executable_s
 
 # Of all compiled code, two at a time. What the last ones share with the first is there by then.
 PARTS = ("policies", "graphs", "training", "systems", "searches")
@@ -65,6 +66,7 @@ def warm_up(planner: Planner, objective: Objective) -> None:
     if isinstance(planner, AutoPlanner):
         apart = _tiny_problem(objective, 2, is_apart=True)
         _warm_up_going_on(replace(apart, strategy=OPEN))
+        _warm_up_bound(apart)
     for each, problem in _answered(planner, objective):
         # A refusal comes again where it matters.
         with suppress(HeterpsError):
@@ -104,6 +106,7 @@ def _warm_up_searches() -> None:
         opened = replace(_tiny_problem("throughput", 2, is_apart=is_apart), strategy=OPEN)
         place(opened, "auto", budget=Budget(_LARGER_EVALUATIONS))
     _warm_up_going_on(problem)
+    _warm_up_bound(_tiny_problem("throughput", 2, is_apart=True))
     warm_up_frontier()
     # Why there is no plan is found out by kernels, too.
     job = problem.job.changed(min_throughput_samples_per_s=1e9)
@@ -123,6 +126,12 @@ def _warm_up_going_on(problem: Problem) -> None:
     if code is not None:
         neighbours(code, question, np.random.default_rng(0))
         best_by_clock(problem, question, [code], 1, 1)
+
+
+def _warm_up_bound(problem: Problem) -> None:
+    """All of the bound: of a plan that is proven at once some of it is never asked."""
+    if problem.job.objective != "price":
+        least_executable_s(problem)
 
 
 def _warm_up_systems() -> None:

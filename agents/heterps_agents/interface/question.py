@@ -65,7 +65,9 @@ class Question(NamedTuple):
     def code_of(self, plan: Plan) -> Code | None:
         """The code of a plan that is a placement of the problem and fits; None of any other one."""
         assert self.problem is not None
-        placement = placement_of(self.problem, plan)
+        # Plans may use devices that a search does without, as no layer fits there.
+        has_all = all(name in self.problem.class_of for name in plan.devices)
+        placement = placement_of(self.problem, plan) if has_all else None
         if placement is None:
             return None
         try:
