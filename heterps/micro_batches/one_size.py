@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from heterps.micro_batches.place_result import PlaceResult
+from heterps_agents.asymmetric.planner import AsymmetricPlanner
 from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
@@ -143,8 +144,11 @@ def with_divided_state(result: PlaceResult, planner: Planner | System) -> PlaceR
         planner: Who was asked. Only of searches the simulator chooses the plan: what the exact
             solver, a rule or a paper's system answers stays as it is.
     """
-    is_search = isinstance(planner, PatientPlanner) or getattr(planner, "hands_over_finds", False)
-    if not is_search or result.problem.job.objective == "price":
+    is_search = isinstance(planner, PatientPlanner | AsymmetricPlanner)
+    if (
+        not (is_search or getattr(planner, "hands_over_finds", False))
+        or result.problem.job.objective == "price"
+    ):
         return result
     plan = choose_divided(result.problem, result.plan)
     if plan is result.plan:
