@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Sequence
 
 from heterps.micro_batches.one_size import finished_result, place_one_size
-from heterps.micro_batches.outlooks import bound_of, cost_of, rank
+from heterps.micro_batches.outlooks import best_of_each, bound_of, cost_of, rank
 from heterps.micro_batches.place_result import PlaceResult
 from heterps_agents.asymmetric.weave import (
     plan_of_weave,
@@ -93,16 +93,8 @@ def with_searched(
         searched.add(size)
         with contextlib.suppress(InfeasibleError):
             found.append(place_one_size(best.problem, planner, budget))
-        found = with_carried(_best_of_each(found), asked, planner, budget)
+        found = with_carried(best_of_each(found), asked, planner, budget)
     return found
-
-
-def _best_of_each(results: Sequence[PlaceResult]) -> list[PlaceResult]:
-    """Of each size the best result."""
-    found: dict[int, PlaceResult] = {}
-    for each in sorted(results, key=rank):
-        found.setdefault(each.plan.job.micro_batch_size, each)
-    return list(found.values())
 
 
 def carried(result: PlaceResult, problem: Problem) -> Plan | None:

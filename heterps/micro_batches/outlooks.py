@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from heterps.micro_batches.place_result import PlaceResult
@@ -104,6 +104,14 @@ def runs(result: PlaceResult) -> bool:
 def rank(result: PlaceResult) -> tuple[bool, float]:
     """What results are compared by: plans that cannot be run yet come last."""
     return not runs(result), cost_of(result)
+
+
+def best_of_each(results: Iterable[PlaceResult]) -> list[PlaceResult]:
+    """Of each size of micro-batches the best result, the best one first."""
+    found: dict[int, PlaceResult] = {}
+    for each in sorted(results, key=rank):
+        found.setdefault(each.plan.job.micro_batch_size, each)
+    return list(found.values())
 
 
 def cost_of(result: PlaceResult) -> float:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from heterps.micro_batches.carried import with_searched
 from heterps.micro_batches.each_size import place_each_size
 from heterps.micro_batches.one_size import place_one_size, with_divided_state, with_executable
-from heterps.micro_batches.outlooks import cost_of, rank
+from heterps.micro_batches.outlooks import best_of_each, cost_of, rank
 from heterps.micro_batches.patient import place_patiently
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.micro_batches.sizes import open_sizes, with_bound_over, with_size
@@ -96,8 +96,8 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         if isinstance(planner, PatientPlanner):
             answers = with_searched(answers, asked, planner, budget)
     best = with_divided_state(min(answers, key=rank), planner)
-    answers = [best, *answers, *of_unproven_sizes(best, asked, planner, budget)]
-    best = min(answers, key=rank)
+    answers = best_of_each([best, *answers, *of_unproven_sizes(best, asked, planner, budget)])
+    best = answers[0]
     found = {answer.plan.job.micro_batch_size: cost_of(answer) for answer in answers}
     tried = [
         entry._replace(found=found[entry.size], why="") if entry.size in found else entry

@@ -71,3 +71,5 @@ def test_divided_state_comes_last_and_its_certificate_holds() -> None:
     assert whole.sharded_layers == frozenset(range(result.plan.num_layers))
     assert feasible_step_time_s(result.problem, whole) > result.estimate.step_time_s
     assert not check_certificate(result.problem, result.plan).problems
+    tried = {each.size: each.found for each in result.tried_sizes}
+    assert tried[result.plan.job.micro_batch_size] == result.estimate.step_time_s
