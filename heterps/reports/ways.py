@@ -25,8 +25,9 @@ def way_text(plan: Plan, stage: Stage) -> str:
         texts.append(f"offload{_part(stage.offloaded_layers, stage)}")
     if stage.in_flight is not None:
         texts.append(f"{stage.in_flight} in flight")
-    if any(entry.layers[0] in stage.layers for entry in plan.sharded_state):
-        texts.append("state sharded")
+    sharded = [layer for layer in stage.layers if layer in plan.sharded_layers]
+    if sharded:
+        texts.append(f"state sharded{_part(sharded, stage)}")
     return ", ".join(texts)
 
 

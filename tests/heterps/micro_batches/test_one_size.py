@@ -7,6 +7,7 @@ import pytest
 from heterps.micro_batches.one_size import SEARCH_PART, place_one_size
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
+from heterps.reports.ways import way_text
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.plan_choices.divided_state import divided_by_stages
@@ -73,3 +74,6 @@ def test_divided_state_comes_last_and_its_certificate_holds() -> None:
     assert not check_certificate(result.problem, result.plan).problems
     tried = {each.size: each.found for each in result.tried_sizes}
     assert tried[result.plan.job.micro_batch_size] == result.estimate.step_time_s
+    number = len(result.plan.sharded_layers)
+    assert way_text(result.plan, result.plan.stages[0]) == f"state sharded {number} layers"
+    assert way_text(whole, whole.stages[0]) == "state sharded"
