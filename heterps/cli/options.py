@@ -201,7 +201,8 @@ Seconds = Annotated[
     typer.Option(
         "--seconds",
         callback=finite,
-        help="Seconds that a planner may take, without those in which code is loaded or compiled.",
+        help="Seconds that a planner may take, without those in which code is loaded or compiled. "
+        "A proof may take a quarter more; a plan that is proven may end it sooner.",
         rich_help_panel=PLANNING,
     ),
 ]

@@ -27,6 +27,8 @@ from heterps_envs.step_bounds.executable import executable_bound
 
 # Of a limit in time, what a search may take: the simulator has the rest to choose among its finds.
 SEARCH_PART = 1 / 2
+# And what a proof may take if no more is left.
+PROOF_PART = 1 / 4
 # A plan, or a better one for the same problem.
 Improve = Callable[[Problem, Plan, Budget], Plan]
 
@@ -159,12 +161,22 @@ def with_divided_state(result: PlaceResult, planner: Planner | System) -> PlaceR
     return replace(result, plan=plan, estimate=shown, bound=bound)
 
 
-def with_executable(result: PlaceResult, asked: Iterable[Problem]) -> PlaceResult:
+def proof_budget(budget: Budget) -> Budget:
+    """What proofs may take when a plan is found: what time is left, and a part of it at least."""
+    return budget.at_least(PROOF_PART)
+
+
+def with_executable(
+    result: PlaceResult, asked: Iterable[Problem], budget: Budget | None = None
+) -> PlaceResult:
     """The result with the bound of all plans that can be run.
 
     Args:
         result: Of planning.
         asked: The problem, with each size of micro-batches that was open.
+        budget: When its time is over, a lower bound is found soon; None: it never is.
     """
-    bound = executable_bound(asked, result.plan, result.estimate.step_time_s)
+    step_time_s = result.estimate.step_time_s
+    is_over = None if budget is None else lambda: budget.is_exhausted
+    bound = executable_bound(asked, result.plan, step_time_s, is_over)
     return replace(result, executable=bound, plan=result.plan.changed(executable_bound=bound))

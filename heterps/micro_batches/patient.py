@@ -10,16 +10,23 @@ from collections.abc import Sequence
 
 from heterps.micro_batches.carried import with_carried
 from heterps.micro_batches.each_size import place_each_size
-from heterps.micro_batches.one_size import Improve, improve_one_size
+from heterps.micro_batches.one_size import (
+    Improve,
+    improve_one_size,
+    with_divided_state,
+)
 from heterps.micro_batches.outlooks import cost_of, rank
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps.micro_batches.quick import QuickPlans
 from heterps_agents.interface.patient import QUICK_PART, PatientPlanner, first_part
 from heterps_agents.interface.planner import Budget
 from heterps_envs.problem import Problem
+from heterps_envs.step_bounds.executable import SAME, goes_through_stages, is_too_few
 
 # Of what is left for better plans, for each size.
 IMPROVED_PART = 1 / 2
+# Of what is left after first plans, for the question whether anything may be better.
+ASKED_PART = 1 / 2
 # Plans are looked around that cost so many times what the best costs at most, each with a part of
 # what is left then.
 NEAR_FIRST, MOVED_PART = 1.5, 1 / 3
@@ -49,7 +56,7 @@ def place_patiently(
     tried, answers = place_each_size(asked, planner.hurried(asked[0]), own, finished)
     budget.charge(own)
     answers = with_carried(answers, asked, planner, budget)
-    return tried, _improved(_moved(answers, planner, budget), planner, budget)
+    return tried, _improved(_moved(answers, planner, budget), asked, planner, budget)
 
 
 def _moved(
@@ -69,20 +76,43 @@ def _moved(
 
 
 def _improved(
-    answers: Sequence[PlaceResult], planner: PatientPlanner, budget: Budget
+    answers: Sequence[PlaceResult],
+    asked: Sequence[Problem],
+    planner: PatientPlanner,
+    budget: Budget,
 ) -> list[PlaceResult]:
-    """The results, the best few of them improved: each with half of what is left, the last all."""
+    """The results, the best few of them improved: each with half of what is left, the last all.
+
+    Where it is soon said that nothing is better, that ends it.
+    """
     ranked = sorted(answers, key=rank)
     most = NEAR_BEST * cost_of(ranked[0])
     near = [each for each in ranked if cost_of(each) <= most][:MOST_IMPROVED]
     found = list(ranked)
     for number, result in enumerate(near):
-        if budget.is_exhausted:
+        if budget.is_exhausted or _is_proven(found, asked, planner, budget):
             break
         own = budget.share(1.0 if result is near[-1] else IMPROVED_PART)
         found[number] = _better(result, planner, planner.improved, own)
         budget.charge(own)
     return found
+
+
+def _is_proven(
+    answers: Sequence[PlaceResult],
+    asked: Sequence[Problem],
+    planner: PatientPlanner,
+    budget: Budget,
+) -> bool:
+    """Whether no size holds anything better than the best result; where that is soon said."""
+    best = min(answers, key=rank)
+    if not goes_through_stages(best.problem) or budget.is_exhausted:
+        return False
+    least_s = cost_of(with_divided_state(best, planner)) * (1 - SAME)
+    own = budget.share(ASKED_PART)
+    is_known = all(is_too_few(each, least_s, lambda: own.is_exhausted) for each in asked)
+    budget.charge(own)
+    return is_known
 
 
 def _better(

@@ -10,6 +10,7 @@ from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps_agents.exact.all_plans import least_of_all
 from heterps_agents.exact.planner import proving_tables
 from heterps_agents.exact.solve import solve
+from heterps_agents.interface.planner import Budget
 from heterps_agents.search.uniform import micro_batch_candidates
 from heterps_configs.documents.job import MOST_MICRO_BATCHES
 from heterps_configs.documents.plan import Bound
@@ -42,6 +43,7 @@ def with_bound_over(
     answers: Sequence[PlaceResult],
     asked: Sequence[Problem],
     tried: Sequence[TriedSize],
+    budget: Budget,
 ) -> PlaceResult:
     """The best answer with a bound that holds for all sizes, not only for its own.
 
@@ -50,6 +52,7 @@ def with_bound_over(
         answers: Of all sizes that were placed.
         asked: The problem with each size.
         tried: All sizes; those without an answer and without a proof may still hold a better plan.
+        budget: Its end ends proofs.
     """
     if best.problem.job.objective == "price":
         are_proven = all(answer.bound.status == "proven" for answer in answers)
@@ -63,11 +66,11 @@ def with_bound_over(
         own_s = best.bound.step_time_s
         if best.bound.status == "proven" and own_s is not None:
             left_out = [p for p in asked if p.job.micro_batch_size not in known]
-            _prove_above(own_s, left_out, bounds)
+            _prove_above(own_s, left_out, bounds, budget)
         least_s = min(bounds.values())
         is_proven = best.bound.status == "proven" and own_s is not None and least_s >= own_s
         if not is_proven and not best.problem.strategy.is_plain:
-            least_s = _least_of_all(least_s, answers, asked)
+            least_s = _least_of_all(least_s, answers, asked, budget)
         if own_s is not None and least_s >= own_s:
             return best
         closed_s = best.estimate.closed_form_step_time_s
@@ -78,14 +81,19 @@ def with_bound_over(
     return replace(best, bound=bound, plan=best.plan.changed(bound=bound))
 
 
-def _prove_above(step_time_s: float, problems: Sequence[Problem], bounds: dict[int, float]) -> None:
+def _prove_above(
+    step_time_s: float, problems: Sequence[Problem], bounds: dict[int, float], budget: Budget
+) -> None:
     """Raises bounds to optima, as long as each turns out to be above a step time."""
     for problem in problems:
         size = problem.job.micro_batch_size
         if bounds[size] >= step_time_s:
             continue
+        if budget.is_exhausted:
+            return
         kernel = kernel_tables(proving_tables(problem))
-        result = solve(kernel, Goal.of(problem.job), max_seconds=PROOF_S)
+        seconds = min(PROOF_S, budget.seconds_left)
+        result = solve(kernel, Goal.of(problem.job), max_seconds=seconds)
         if result.status == "over budget":
             return
         bounds[size] = result.step_time_s if result.code is not None else math.inf
@@ -94,7 +102,7 @@ def _prove_above(step_time_s: float, problems: Sequence[Problem], bounds: dict[i
 
 
 def _least_of_all(
-    least_s: float, answers: Sequence[PlaceResult], asked: Sequence[Problem]
+    least_s: float, answers: Sequence[PlaceResult], asked: Sequence[Problem], budget: Budget
 ) -> float:
     """A bound over the sizes, lowered to what no plan that the strategy allows is below.
 
@@ -110,8 +118,8 @@ def _least_of_all(
         if problem.job.micro_batch_size in of_all:
             continue
         own_s = plans_bound_s(problem)
-        if own_s < least_s:
-            result = least_of_all(problem, least_s, CHECK_S)
+        if own_s < least_s and not budget.is_exhausted:
+            result = least_of_all(problem, least_s, min(CHECK_S, budget.seconds_left))
             if result.status != "over budget":
                 found_s = least_s if result.code is None else result.step_time_s
                 own_s = max(own_s, found_s * certain_share(problem.tables, found_s))

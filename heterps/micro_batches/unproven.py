@@ -16,7 +16,7 @@ from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
 from heterps_envs.problem import Problem
-from heterps_envs.step_bounds.executable import FEW_DEVICES, SAME, is_too_few
+from heterps_envs.step_bounds.executable import SAME, goes_through_stages, is_too_few
 
 
 def of_unproven_sizes(
@@ -30,14 +30,12 @@ def of_unproven_sizes(
         planner: Who was asked; others than `PatientPlanner` have nothing to add.
         budget: Its end ends this.
     """
-    job = best.problem.job
-    is_small = len(best.problem.cluster.devices) <= FEW_DEVICES
-    is_asked = job.objective == "throughput" and job.schedule != "interleaved"
-    if not (isinstance(planner, PatientPlanner) and is_small and is_asked and runs(best)):
+    is_asked = goes_through_stages(best.problem) and runs(best)
+    if not (isinstance(planner, PatientPlanner) and is_asked):
         return
     for problem in asked:
         step_time_s = cost_of(best) * (1 - SAME)
-        if problem.job.micro_batch_size == job.micro_batch_size or budget.is_exhausted:
+        if problem.job.micro_batch_size == best.problem.job.micro_batch_size or budget.is_exhausted:
             continue
         if is_too_few(problem, step_time_s):
             continue

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 from heterps.micro_batches.carried import with_searched
 from heterps.micro_batches.each_size import place_each_size
-from heterps.micro_batches.one_size import place_one_size, with_divided_state, with_executable
+from heterps.micro_batches.one_size import (
+    place_one_size,
+    proof_budget,
+    with_divided_state,
+    with_executable,
+)
 from heterps.micro_batches.outlooks import best_of_each, cost_of, rank
 from heterps.micro_batches.patient import place_patiently
 from heterps.micro_batches.place_result import PlaceResult
@@ -62,7 +67,7 @@ def place(
     if problem.strategy.chooses_micro_batch:
         return _over_sizes(problem, chosen, budget)
     result = with_divided_state(place_one_size(problem, chosen, budget), chosen)
-    return with_executable(result, [result.problem])
+    return with_executable(result, [result.problem], proof_budget(budget))
 
 
 def chooses_options(planner: Planner | System) -> bool:
@@ -103,8 +108,9 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         entry._replace(found=found[entry.size], why="") if entry.size in found else entry
         for entry in tried
     ]
+    proof = proof_budget(budget)
     return replace(
-        with_executable(with_bound_over(best, answers, asked, tried), asked),
+        with_executable(with_bound_over(best, answers, asked, tried, proof), asked, proof),
         evaluations=budget.evaluations_used,
         planning_s=budget.seconds_used,
         planning_cpu_s=budget.cpu_seconds_used,

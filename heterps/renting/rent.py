@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from heterps.micro_batches.one_size import with_executable
+from heterps.micro_batches.one_size import proof_budget, with_executable
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.micro_batches.sizes import open_sizes, with_size
 from heterps.planning.place import place
@@ -17,7 +17,7 @@ from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
-from heterps_envs.step_bounds.executable import executable_bound, least_executable_s
+from heterps_envs.step_bounds.executable import least_executable_s
 
 # Sets that cost so many times the budget are looked at, for plans that leave devices idle.
 NEARLY = 1.5
@@ -81,15 +81,13 @@ def place_within(
                 on_placed(own, step_time_s)
     if best is None:
         raise reason or InfeasibleError(_too_little(problem, offer))
-    best = with_executable(best, _asked(best.problem))
-    step_time_s = best.estimate.step_time_s
-    plan = best.plan.changed(
-        bound=bound_for(problem, best.plan),
-        executable_bound=executable_bound(_asked(problem), best.plan, step_time_s),
-    )
+    proof = proof_budget(budget)
+    best = with_executable(best, _asked(best.problem), proof)
+    of_all = with_executable(best, _asked(problem), proof).executable
+    bound = bound_for(problem, best.plan)
     return replace(
         best,
-        plan=plan,
+        plan=best.plan.changed(bound=bound, executable_bound=of_all),
         evaluations=budget.evaluations_used,
         planning_s=budget.seconds_used,
         planning_cpu_s=budget.cpu_seconds_used,

@@ -27,10 +27,12 @@ from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS
 from heterps_agents.finishing.finds import finds_of
 from heterps_agents.finishing.near_plan import best_near
 from heterps_agents.interface.planner import Budget
+from heterps_agents.plan_choices.divided_state import choose_divided
 from heterps_configs.documents.plan import Plan, Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
+from heterps_envs.step_bounds.executable import SAME, goes_through_stages, is_too_few
 
 # Of the time that is left, for each walk, for lanes, for each of the searches that follow, and for
 # one from the beginning.
@@ -39,6 +41,8 @@ WALK_PART, LANES_PART, SEARCH_PART, AFRESH_PART = 1 / 4, 1 / 2, 1 / 3, 1 / 2
 COMPOSED_PART = 1 / 3
 # After that for sets of stages.
 SETS_PART = 1 / 3
+# For the question whether anything may be better.
+PROOF_PART = 1 / 4
 # In each round, for a whole search.
 FINDS_PART = 1 / 2
 
@@ -64,20 +68,14 @@ class GoingOn:
         Args:
             problem: What was asked.
             plan: One that fits.
-            budget: With a limit in time, all of which is used.
+            budget: With a limit in time, all of which is used unless nothing can be better.
         """
         best = self._of_stage_sets(problem, self._composed(problem, plan, budget), budget)
-        best = self._round(problem, best, budget, 0)
-        if not (self._chains_only or budget.is_exhausted):
-            with part_of(budget, 1.0) as own:
-                if problem.job.objective == "throughput":
-                    own.known_cost = simulated_step_time_s(problem, best)
-                found = slower_plan(problem, own, self.seed)
-            best = best if found is None else _better(problem, best, found)
-        for number in count(1):
-            if budget.is_exhausted:
+        for number in count():
+            if budget.is_exhausted or _is_proven(problem, best, budget):
                 break
             best = self._round(problem, best, budget, number)
+            best = self._slower(problem, best, budget) if number == 0 else best
         step_time_s = simulated_step_time_s(problem, best)
         best = best.changed(planner=self.name, seed=self.seed, predicted_step_time_s=step_time_s)
         return best.changed(bound=bound_after(problem, plan, best))
@@ -106,6 +104,16 @@ class GoingOn:
             known = best.changed(predicted_step_time_s=simulated_step_time_s(problem, best))
             found = best_of_stage_sets(problem, known, own)
         return best if found is None else _better_finished(problem, best, found, budget)
+
+    def _slower(self, problem: Problem, best: Plan, budget: Budget) -> Plan:
+        """The plan, or a better one of planners that take longer."""
+        if self._chains_only or budget.is_exhausted:
+            return best
+        with part_of(budget, 1.0) as own:
+            if problem.job.objective == "throughput":
+                own.known_cost = simulated_step_time_s(problem, best)
+            found = slower_plan(problem, own, self.seed)
+        return best if found is None else _better(problem, best, found)
 
     def _round(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
         """The plan, or a better one, by each way in turn."""
@@ -183,6 +191,16 @@ class GoingOn:
         planner = AsymmetricPlanner(seed)
         planner.chain_effort = self.effort
         return planner.plan(problem, budget)
+
+
+def _is_proven(problem: Problem, best: Plan, budget: Budget) -> bool:
+    """Whether the bound says that no plan is better; where it does so soon."""
+    if not goes_through_stages(problem):
+        return False
+    divided = choose_divided(problem, best)
+    least_s = simulated_step_time_s(problem, divided) * (1 - SAME)
+    with part_of(budget, PROOF_PART) as own:
+        return is_too_few(problem, least_s, lambda: own.is_exhausted)
 
 
 def _better_finished(problem: Problem, best: Plan, found: Plan, budget: Budget) -> Plan:

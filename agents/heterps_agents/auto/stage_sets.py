@@ -24,7 +24,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_envs.options import Memory
 from heterps_envs.problem import Problem
-from heterps_envs.step_bounds.executable import FEW_DEVICES
+from heterps_envs.step_bounds.executable import goes_through_stages
 from heterps_envs.step_bounds.surviving import StageSet, StageSpan, surviving_sets
 
 # Small changes begin at so many sets, that take so many times the known plan's time at most.
@@ -54,7 +54,7 @@ def best_of_stage_sets(problem: Problem, known: Plan, budget: Budget) -> Plan | 
         devices, and where the price counts.
     """
     assert known.predicted_step_time_s is not None, "it was simulated"
-    if not _can_ask(problem):
+    if not goes_through_stages(problem) or len(problem.cluster.devices) == 1:
         return None
     known_s = known.predicted_step_time_s
     sets = surviving_sets(problem, known_s, lambda: budget.is_exhausted)
@@ -71,12 +71,6 @@ def best_of_stage_sets(problem: Problem, known: Plan, budget: Budget) -> Plan | 
             found = descent.best_from(start.weave, start.judged)
             best = min(best, found, key=lambda each: each.cost)
     return None if best.plan is known else best.plan.changed(seed=known.seed)
-
-
-def _can_ask(problem: Problem) -> bool:
-    is_small = 1 < len(problem.cluster.devices) <= FEW_DEVICES
-    job = problem.job
-    return is_small and job.objective != "price" and job.schedule != "interleaved"
 
 
 def _starts(

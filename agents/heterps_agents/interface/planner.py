@@ -87,6 +87,18 @@ class Budget:
             None if cpu_s is None else max(part * cpu_s, 1e-9),
         )
 
+    def at_least(self, part: float) -> Budget:
+        """Seconds alone, all that are left: no fewer than a part (0 to 1) of the limit.
+
+        For what comes when a plan is found: how good it is should be said in any case.
+        """
+        wall_s, cpu_s = self.seconds, self.cpu_seconds
+        return Budget(
+            None,
+            None if wall_s is None else max(wall_s - self.seconds_used, part * wall_s),
+            None if cpu_s is None else max(cpu_s - self.cpu_seconds_used, part * cpu_s),
+        )
+
     def _of(self, whole: Budget) -> Budget:
         """Itself as a part of another one: what it finds, that one finds, on its own clock."""
         self._whole, self._finds = whole, whole._finds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.options import keeps_to
@@ -35,7 +36,18 @@ ROUNDING = 1e-9
 SAME = 1e-8
 
 
-def executable_bound(problems: Iterable[Problem], plan: Plan, step_time_s: float) -> Bound:
+def goes_through_stages(problem: Problem) -> bool:
+    """Whether the bound goes through all sets of stages: mostly it is near the best plan then."""
+    job, number = problem.job, len(problem.cluster.devices)
+    return number <= FEW_DEVICES and job.objective != "price" and job.schedule != "interleaved"
+
+
+def executable_bound(
+    problems: Iterable[Problem],
+    plan: Plan,
+    step_time_s: float,
+    is_over: Callable[[], bool] | None = None,
+) -> Bound:
     """How far a plan is, as simulated, from what no plan can be below: proven where it reaches it.
 
     Nothing is said where the price counts, and of plans that the bound is not about.
@@ -44,6 +56,7 @@ def executable_bound(problems: Iterable[Problem], plan: Plan, step_time_s: float
         problems: What was asked, with each size of micro-batches that a plan might have.
         plan: The answer.
         step_time_s: Of the plan, simulated.
+        is_over: Then no search through sets of stages begins: a lower bound is found sooner.
     """
     asked = list(problems)
     is_alone = len(plan.device_groups) == len(plan.stages)
@@ -54,7 +67,7 @@ def executable_bound(problems: Iterable[Problem], plan: Plan, step_time_s: float
     least_s = step_time_s * (1 - SAME)
     # What is proven of the size with the least is soon seen of the others.
     for problem in sorted(asked, key=_rough_s):
-        least_s = min(least_s, least_executable_s(problem, least_s))
+        least_s = min(least_s, least_executable_s(problem, least_s, is_over))
     if least_s <= 0:
         return Bound()
     gap = step_time_s / least_s - 1
@@ -63,7 +76,9 @@ def executable_bound(problems: Iterable[Problem], plan: Plan, step_time_s: float
     return Bound(step_time_s=least_s, gap=gap, status="bounded")
 
 
-def least_executable_s(problem: Problem, most_s: float = math.inf) -> float:
+def least_executable_s(
+    problem: Problem, most_s: float = math.inf, is_over: Callable[[], bool] | None = None
+) -> float:
     """Seconds below which no plan that the strategy allows is simulated; inf where none fits.
 
     It holds of plans in which a device has one stage, whatever their cuts, replicas, routes,
@@ -73,31 +88,34 @@ def least_executable_s(problem: Problem, most_s: float = math.inf) -> float:
     Args:
         problem: What is asked, with its size of micro-batches.
         most_s: Where the bound is no less, this is returned: that is quickly seen.
+        is_over: As of `executable_bound`.
 
     Raises:
         HeterpsError: A strategy allows nothing: no layer is split at its degrees.
     """
     if problem.job.schedule == "interleaved":
         return 0.0
-    if math.isfinite(most_s) and is_too_few(problem, most_s):
+    if math.isfinite(most_s) and is_too_few(problem, most_s, is_over):
         return most_s
     question, least_s = _question(problem), _chain_s(problem)
     first = min(max(least_s * (1 + FIRST_STEP), _rough_s(problem)), most_s)
-    low = _raised(question.is_too_few, least_s, first, most_s, PRECISION)
+    low = _raised(partial(question.is_too_few, is_over=is_over), least_s, first, most_s, PRECISION)
     if question.has_zones and low < most_s and low < MOST_S:
         first = min(low * (1 + FIRST_STEP), most_s)
         is_long = problem.profile.num_layers > MANY_LAYERS
         precision = COARSE_PRECISION if is_long else ZONE_PRECISION
-        low = _raised(question.is_too_few_in_zones, low, first, most_s, precision)
+        in_zones = partial(question.is_too_few_in_zones, is_over=is_over)
+        low = _raised(in_zones, low, first, most_s, precision)
     return low if low < MOST_S else math.inf
 
 
-def is_too_few(problem: Problem, step_s: float) -> bool:
+def is_too_few(problem: Problem, step_s: float, is_over: Callable[[], bool] | None = None) -> bool:
     """Whether no plan is simulated in so many seconds: soon said, but not always found.
 
     Args:
         problem: What is asked, with its size of micro-batches.
         step_s: The seconds.
+        is_over: As of `executable_bound`.
 
     Raises:
         HeterpsError: As `least_executable_s`.
@@ -105,11 +123,11 @@ def is_too_few(problem: Problem, step_s: float) -> bool:
     if problem.job.schedule == "interleaved":
         return False
     question = _question(problem)
-    if question.is_too_few(step_s):
+    if question.is_too_few(step_s, is_over):
         return True
     chain_s = _chain_s(problem)
     is_near = step_s <= NEAR * max(chain_s, _rough_s(problem)) < math.inf
-    return chain_s >= step_s or (is_near and question.is_too_few_in_zones(step_s))
+    return chain_s >= step_s or (is_near and question.is_too_few_in_zones(step_s, is_over))
 
 
 def _question(problem: Problem) -> Question:

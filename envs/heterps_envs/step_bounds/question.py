@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from heterps_envs.step_bounds.covering import least_earned
 from heterps_envs.step_bounds.needs import Needs
 from heterps_envs.step_bounds.ranges import anywhere, ranges_of, room_for_ranges
 from heterps_envs.step_bounds.units import Units
-from heterps_envs.step_bounds.whole_plans.search import NONE, SOME, UNKNOWN
+from heterps_envs.step_bounds.whole_plans.search import NONE, SOME
 from heterps_envs.step_bounds.whole_plans.stage_search import StageSearch
 from heterps_envs.step_bounds.zones import least_earned_in_zones
 
@@ -35,7 +36,7 @@ class Question:
     ) -> None:
         num_layers, num_groups = needs.in_s.shape[1], len(needs.class_of)
         self._needs, self._units, self._search = needs, units, search
-        self._work_left, self._too_long_s = MOST_WORK_IN_ALL, math.inf
+        self._work_left, self._open_s = MOST_WORK_IN_ALL, math.inf
         self._shares = np.zeros((num_groups, num_layers, num_layers))
         self._most = np.ones((num_layers, num_layers))
         self._worth, self._cover = np.full(num_layers, 1 / num_layers), np.zeros(num_layers)
@@ -48,7 +49,7 @@ class Question:
         """A question about much the same with few layers, each of several: quick, and no bound."""
         num_layers = len(self._worth)
         if num_layers < 2 * PARTS:
-            return self
+            return Question(self._needs, None)
         places = np.arange(PARTS + 1) * num_layers // PARTS
         return Question(_at(self._needs, places), None)
 
@@ -64,17 +65,22 @@ class Question:
         """Whether it matters on which node the owners of layers are."""
         return self._units is not None
 
-    def is_too_few(self, step_s: float) -> bool:
-        """Whether so many seconds are, wherever the owners of layers are."""
+    def is_too_few(self, step_s: float, is_over: Callable[[], bool] | None = None) -> bool:
+        """Whether so many seconds are, wherever the owners of layers are.
+
+        Args:
+            step_s: The seconds.
+            is_over: Then no search through sets of stages begins.
+        """
         if step_s <= self._too_few_s:
             return True
         if step_s != self._asked_s:
-            self._asked_s, self._is_known = step_s, self._ask(step_s)
+            self._asked_s, self._is_known = step_s, self._ask(step_s, is_over)
         if self._is_known:
             self._too_few_s = step_s
         return self._is_known
 
-    def _ask(self, step_s: float) -> bool:
+    def _ask(self, step_s: float, is_over: Callable[[], bool] | None) -> bool:
         # Largest shares of more seconds hold of fewer, too.
         most = min((known for known in self._known if known >= step_s), default=math.inf)
         self._most[:] = self._known.get(most, 1.0)
@@ -83,19 +89,21 @@ class Question:
         self._known[step_s] = self._most.copy()
         worth = self._worth
         earned = least_earned(self._needs, self._shares, worth, ITERATIONS, self._cover)
-        return bool(earned < ALL_DONE) or self._has_no_stages(step_s)
+        if earned < ALL_DONE:
+            return True
+        return not (is_over is not None and is_over()) and self._has_no_stages(step_s)
 
     def _has_no_stages(self, step_s: float) -> bool:
         """Whether no set of stages does all; False, too, where that takes too long."""
         each = len(self._worth) * int(self._needs.num_devices.sum())
         steps = min(MOST_WORK, self._work_left) // each
-        # Of more seconds more sets of stages survive, so that it takes longer.
-        if self._search is None or steps <= 0 or step_s >= self._too_long_s:
+        # Of more seconds no fewer sets of stages survive, and the search takes longer.
+        if self._search is None or steps <= 0 or step_s >= self._open_s:
             return False
         found, _, taken = self._search.find(step_s, self._shares, self._worth, steps)
         self._work_left -= taken * each
-        if found == UNKNOWN:
-            self._too_long_s = step_s
+        if found != NONE:
+            self._open_s = step_s
         return bool(found == NONE)
 
     def find_stages(self, step_s: float, search: StageSearch, most_steps: int) -> tuple[int, int]:
@@ -113,9 +121,14 @@ class Question:
         found, count, taken = search.find(step_s, self._shares, self._worth, most_steps)
         return (count if found == SOME else 0), taken
 
-    def is_too_few_in_zones(self, step_s: float) -> bool:
-        """Whether so many seconds are, where links between nodes count if they matter."""
-        if self.is_too_few(step_s) or self._units is None:
+    def is_too_few_in_zones(self, step_s: float, is_over: Callable[[], bool] | None = None) -> bool:
+        """Whether so many seconds are, where links between nodes count if they matter.
+
+        Args:
+            step_s: The seconds.
+            is_over: As of `is_too_few`.
+        """
+        if self.is_too_few(step_s, is_over) or self._units is None:
             return step_s <= self._too_few_s
         room = room_for_ranges(self._needs)
         if not ranges_of(self._needs, self._units, step_s, self._shares, self._most, room):

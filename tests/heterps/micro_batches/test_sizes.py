@@ -9,6 +9,7 @@ from heterps.micro_batches.each_size import NO_PLAN
 from heterps.micro_batches.place_result import TriedSize
 from heterps.micro_batches.sizes import open_sizes, with_bound_over, with_size
 from heterps.planning.place import place
+from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.job import Strategy
 from tests.envs.small_problems import chain_problem
 
@@ -20,7 +21,7 @@ def test_a_size_in_which_planners_find_nothing_may_hold_a_better_plan() -> None:
     small, large = (place(problem, "greedy") for problem in asked)
     # By the rule of planners nothing of size 1 has room; a plan may fit by the simulator alone.
     tried = [TriedSize(1, math.inf, math.inf, why=NO_PLAN), TriedSize(2, 0.0, 0.0)]
-    bound = with_bound_over(large, [large], asked, tried).bound
+    bound = with_bound_over(large, [large], asked, tried, Budget()).bound
     fastest_s = small.estimate.closed_form_step_time_s
     assert open_sizes(replace(chain, strategy=strategy)) == [1, 2]
     assert fastest_s is not None
@@ -30,4 +31,4 @@ def test_a_size_in_which_planners_find_nothing_may_hold_a_better_plan() -> None:
     # What is the planners' own choice is left to their rule.
     plain = [replace(problem, strategy=Strategy()) for problem in asked]
     own = place(plain[1], "greedy")
-    assert with_bound_over(own, [own], plain, tried) is own
+    assert with_bound_over(own, [own], plain, tried, Budget()) is own
