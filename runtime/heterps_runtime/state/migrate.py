@@ -208,11 +208,6 @@ def held_by(owned: OwnedStages) -> HeldState:
     return HeldState(tensors, places)
 
 
-def state_of(owned: OwnedStages) -> State:
-    """All that belongs to the stages of a rank: parameters, buffers, optimizer state."""
-    return held_by(owned).tensors
-
-
 def load_optimizer_state(owned: OwnedStages, state: Mapping[str, Mapping[str, Tensor]]) -> None:
     """Gives a fresh optimizer the state that its parameters had."""
     for name, parameter in owned.stepped.items():

@@ -42,11 +42,6 @@ class Rates(NamedTuple):
         """Those that are known."""
         return [kind for kind in kinds if kind in self.links]
 
-    def threshold(self, padded: CollectiveKind, grouped: CollectiveKind) -> float:
-        """The grouped kind wins where n times the largest share is above this (large tensors)."""
-        links = self.links
-        return links[padded].bandwidth_bytes_per_s / links[grouped].bandwidth_bytes_per_s
-
 
 def uniform_rates(devices: int, link: Link) -> Rates:
     """Where no collective was measured: rings over n devices with one link between any two.
