@@ -18,13 +18,13 @@ import numpy as np
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.system import PERIOD, OwnCost, System, SystemAnswer
-from heterps_agents.systems.heterps.elastic_counts import (
+from heterps_agents.systems.heterps.elastic_chain import (
     ElasticChain,
     ElasticPlan,
-    cheapest,
     plan_of,
     steady_chain,
 )
+from heterps_agents.systems.heterps.elastic_counts import cheapest
 from heterps_agents.systems.heterps.provisioning import AmdahlStage, provision
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.placement import PlacedStage, Placement
