@@ -46,7 +46,7 @@ class LocalOptima:
         """Without end: from the known split first, then from random coarse ones.
 
         Args:
-            order: Of the layers of border states, see `resplit_pairs`.
+            order: Groups in an order in which few nets are open, see `border_states.narrow_order`.
         """
         seed = self._seed
         start = self._anneal(self._groups, self._best(), seed, RESUMED_TEMPERATURE)
