@@ -52,7 +52,19 @@ _OWN_FILES = (
 )
 
 
-class LostConnectionError(HeterpsError):
+class RankError(HeterpsError):
+    """A rank of this host failed.
+
+    Attributes:
+        rank: Its number, or `reference`: the process that trains the whole model.
+    """
+
+    def __init__(self, message: str, rank: str) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+class LostConnectionError(RankError):
     """Ranks of this host lost the others; the cause lies on another host."""
 
 
@@ -161,7 +173,7 @@ class Workers(AbstractContextManager["Workers", None]):
         """One line: the first rank that failed by itself."""
         cause = first_cause(self.directory)
         if cause is not None:
-            return HeterpsError(cause)
+            return cause
         if not self._template.is_alive():
             hint = self._log_hint()
             return HeterpsError(f"the process that starts the ranks was ended; {hint}")
@@ -169,13 +181,13 @@ class Workers(AbstractContextManager["Workers", None]):
         if killed is not None:
             name = signal.Signals(-self._failed[killed]).name
             hint = self._log_hint(rank_log_path(self.directory, killed))
-            return HeterpsError(f"rank {killed} was ended by {name}; {hint}")
+            return RankError(f"rank {killed} was ended by {name}; {hint}", str(killed))
         errors = _errors(self.directory)
         if errors:
             first = errors[0]
             hint = self._log_hint(rank_log_path(self.directory, first["rank"]))
             text = f"rank {first['rank']}: {first['message']}; {hint}"
-            return LostConnectionError(text)
+            return LostConnectionError(text, first["rank"])
         code = next(iter(self._failed.values()))
         return HeterpsError(f"the workers ended with code {code}; {self._log_hint()}")
 
@@ -197,14 +209,14 @@ class Workers(AbstractContextManager["Workers", None]):
             reader.join()
 
 
-def first_cause(directory: Path) -> str | None:
-    """What the first rank says that failed by itself; None where none did."""
+def first_cause(directory: Path) -> RankError | None:
+    """The error of the first rank that failed by itself; None where none did."""
     causes = [error for error in _errors(directory) if not error["is_lost_rank"]]
     if not causes:
         return None
     first = causes[0]
     where = f"rank {first['rank']}" + (f" ({first['device']})" if first["device"] else "")
-    return f"{where}: {first['message']}"
+    return RankError(f"{where}: {first['message']}", first["rank"])
 
 
 def _errors(directory: Path) -> list[dict[str, Any]]:
