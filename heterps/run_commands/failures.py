@@ -9,7 +9,7 @@ from pathlib import Path
 from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
 from heterps_runtime.process.rank_log import rank_log_path
-from heterps_runtime.run.launcher import RankError
+from heterps_runtime.run.rank_errors import RankError
 from heterps_runtime.state.checkpoint_files import find_checkpoint
 
 

@@ -26,7 +26,7 @@ from heterps_runtime.elastic.watch import STUCK
 from heterps_runtime.fleet.processes import LOST_HOST, Line, Member, Processes
 from heterps_runtime.fleet.worker_settings import WorkerSettings
 from heterps_runtime.run.hooks import PlanUpdate
-from heterps_runtime.run.launcher import RankError, first_cause, log_hint
+from heterps_runtime.run.rank_errors import RankError, first_cause, log_hint
 from heterps_runtime.specification.devices import torch_devices
 
 POLL_S = 0.005

@@ -17,7 +17,7 @@ from heterps.commands.train import load_config
 from heterps.reports.run_tensorboard import NAMES as BOARD_RUNS
 from heterps.run_commands import demo
 from heterps_runtime.huggingface.source import huggingface_source
-from heterps_runtime.run.launcher import RankError
+from heterps_runtime.run.rank_errors import RankError
 from heterps_runtime.tracing.trace import trace_source
 
 Heterps = Callable[..., Any]

@@ -12,13 +12,8 @@ import pytest
 
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.process.template import Template
-from heterps_runtime.run.launcher import (
-    LAUNCHER_VARIABLE,
-    LOG_FILE,
-    RankError,
-    Workers,
-    worker_environment,
-)
+from heterps_runtime.run.launcher import LAUNCHER_VARIABLE, Workers, worker_environment
+from heterps_runtime.run.rank_errors import LOG_FILE, RankError
 from heterps_runtime.run.worker import report_error
 from heterps_runtime.run.world import World
 from heterps_runtime.transport.lost_ranks import LostRankError

@@ -19,7 +19,7 @@ from heterps_runtime.network.dial import dial
 from heterps_runtime.network.secret import VARIABLE
 from heterps_runtime.run import host_group
 from heterps_runtime.run.host_group import HostGroup
-from heterps_runtime.run.launcher import LostConnectionError
+from heterps_runtime.run.rank_errors import LostConnectionError
 from heterps_runtime.specification.hosts import Hosts, gloo_environment, machine_identity
 from tests.runtime.elastic.small_runs import wait_until
 from tests.runtime.networks import SECRET, free_port
