@@ -62,7 +62,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, owned: OwnedStages) -> Wanted:
-        """All of a rank."""
+        """All that the stages of a rank hold."""
         return cls(
             frozenset(owned.parameters),
             frozenset(name for stage in owned.modules.values() for name in stage.buffers_by_name()),

@@ -39,7 +39,7 @@ class Rates(NamedTuple):
         return Term((link.latency_s + whole_s,) * n, (0.0,) * n)
 
     def ways_of(self, kinds: tuple[CollectiveKind, ...]) -> list[CollectiveKind]:
-        """Those that are known."""
+        """Those of some kinds whose links are known."""
         return [kind for kind in kinds if kind in self.links]
 
 

@@ -48,7 +48,7 @@ class HeterpsPrice(System):
     name = "heterps-price"
 
     def why_not(self, problem: Problem) -> str | None:
-        """It has one objective."""
+        """Its one objective is the price of a sample."""
         if problem.job.objective != "price":
             return f"minimises the price of a sample; the job asks for {problem.job.objective}"
         return None
