@@ -18,13 +18,8 @@ from typing import Any
 from benchmarks.shared.common import PLAIN_FAMILIES
 from heterps_agents.exact.frontier import solve_frontier
 from heterps_agents.exact.solve import solve
-from heterps_agents.systems.heterps.elastic_counts import (
-    ElasticChain,
-    cheapest,
-    cheapest_at,
-    elastic_frontier,
-    steady_chain,
-)
+from heterps_agents.systems.heterps.elastic_chain import ElasticChain, steady_chain
+from heterps_agents.systems.heterps.elastic_counts import cheapest, cheapest_at, elastic_frontier
 from heterps_envs.closed_form.bounds import lower_bound, price_bound
 from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.cost_tables import CostTables

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -149,3 +149,18 @@ class CostTables:
         """(O,) stages of an option that the devices of its class suffice for."""
         options = self.stage_options
         return self.device_count[options.class_of_option] // options.devices_of_option
+
+    def of_columns(self, kept: list[int]) -> CostTables:
+        """The tables by option with some of their columns only; classes and `options` stay."""
+        both = np.ix_(kept, kept)
+        return replace(
+            self,
+            forward_s=self.forward_s[:, kept],
+            backward_s=self.backward_s[:, kept],
+            optimizer_s=self.optimizer_s[:, kept],
+            memory_bytes=self.memory_bytes[kept],
+            price_usd_per_hour=self.price_usd_per_hour[kept],
+            latency_s=self.latency_s[both],
+            inverse_bandwidth_s_per_byte=self.inverse_bandwidth_s_per_byte[both],
+            rings=None if self.rings is None else self.rings.of_classes(kept),
+        )

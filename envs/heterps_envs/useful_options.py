@@ -87,17 +87,9 @@ def with_columns(tables: CostTables, kept: list[int]) -> CostTables:
     """The tables with some of their options only."""
     if len(kept) == tables.num_options:
         return tables
-    options, both = tables.stage_options, np.ix_(kept, kept)
+    options = tables.stage_options
     return replace(
-        tables,
-        forward_s=tables.forward_s[:, kept],
-        backward_s=tables.backward_s[:, kept],
-        optimizer_s=tables.optimizer_s[:, kept],
-        memory_bytes=tables.memory_bytes[kept],
-        price_usd_per_hour=tables.price_usd_per_hour[kept],
-        latency_s=tables.latency_s[both],
-        inverse_bandwidth_s_per_byte=tables.inverse_bandwidth_s_per_byte[both],
-        rings=None if tables.rings is None else tables.rings.of_classes(kept),
+        tables.of_columns(kept),
         options=replace(
             options,
             class_of_option=options.class_of_option[kept],

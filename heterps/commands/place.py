@@ -7,7 +7,8 @@ from pathlib import Path
 
 from heterps.commands.requests import Limits, PlannerRequest, ProblemRequest
 from heterps.micro_batches.place_result import PlaceResult
-from heterps.planning.explain import Explanation, explain
+from heterps.planning.explain import explain
+from heterps.planning.explanation import Explanation
 from heterps.planning.place import chooses_options, place, warn_of_own_way
 from heterps.planning.problems import is_traced, needs_file
 from heterps.planning.runnable import as_groups_run_it
@@ -106,7 +107,7 @@ def run_place(
     known = as_groups_run_it(problem, result.plan, is_traced=is_traced(asked.model))
     if known is not None:
         result = _placed(known, chosen, offer, limits.budget(), effort)
-    explanation = explain(result.problem, result) if explains else None
+    explanation = explain(problem, result) if explains else None
     try:
         if output is not None:
             save_plan(result, output)

@@ -53,7 +53,7 @@ def _script(plan: Plan, has_script: bool) -> Iterator[str]:
 def _state(plan: Plan, chain: Chain) -> Iterator[str]:
     if chain.num_replicas == 1:
         return
-    sharded = {layer for part in plan.sharded_state for layer in part.layers}
+    sharded = plan.sharded_layers
     if sharded and len(sharded) < plan.num_layers:
         yield f"the plan shares the optimizer state of {len(sharded)} layers; DeepSpeed that of all"
     elif not sharded and plan.job.dtype == "bfloat16":

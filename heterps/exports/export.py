@@ -53,7 +53,7 @@ def export_plan(problem: Problem, plan: Plan, target: str, folder: Path) -> tupl
     found = TARGETS[target](problem, plan)
     with new_folder(folder) as written:
         for name, content in found.files.items():
-            (written / name).write_text(content)
+            (written / name).write_text(content, encoding="utf-8")
     if plan.job.dtype == "tf32":
         call = "torch.set_float32_matmul_precision('high')"
         return (*found.remarks, f"the plan counts on TF32, which you turn on: {call}")

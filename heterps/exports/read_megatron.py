@@ -119,7 +119,10 @@ def _of_layout(layout: str, source: str) -> tuple[int, ...]:
     while text != before:
         before, text = text, _REPEATED.sub(_repeated, text)
         if len(text) > _LONGEST_LAYOUT:
-            raise HeterpsError(f"{source}: --pipeline-model-parallel-layout is too long")
+            raise HeterpsError(
+                f"{source}: --pipeline-model-parallel-layout is too long: written out, at most "
+                f"{_LONGEST_LAYOUT} characters are read"
+            )
     if set(text) - set("EtL|") or text.count("E") != 1 or text.count("L") != 1:
         raise HeterpsError(
             f"{source}: --pipeline-model-parallel-layout {layout!r}: expected one E (embedding), "

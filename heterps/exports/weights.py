@@ -48,4 +48,4 @@ def write_weights(
         "architectures": [source.architecture],
         "dtype": parameter_format(state.document.plan.job.dtype),
     }
-    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n")
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")

@@ -96,20 +96,23 @@ def _moves(problem: Problem, plan: Plan, last_layer: int) -> Sequence[Move]:
 def _moved(plan: Plan, last_layer: int, by: int) -> Plan | None:
     """The plan with a cut elsewhere; None where a stage would have no layer.
 
-    All stages with the cut move it. Layers that change their stage are carried out as that one's.
+    All stages with the cut move it. A layer that changes its stage is carried out as that one's; it
+    divides its state where the layer beside it does.
     """
 
-    def moved(part: Stage | LayerRange) -> tuple[int, int]:
-        first = part.first_layer + (by if part.first_layer == last_layer + 1 else 0)
-        return first, part.last_layer + (by if part.last_layer == last_layer else 0)
+    def moved(stage: Stage) -> tuple[int, int]:
+        first = stage.first_layer + (by if stage.first_layer == last_layer + 1 else 0)
+        return first, stage.last_layer + (by if stage.last_layer == last_layer else 0)
 
     if any(first > last for first, last in map(moved, plan.stages)):
         return None
-    shared = [moved(part) for part in plan.sharded_state]
+    layer, beside = sorted((last_layer, last_layer + 1), reverse=by > 0)
+    sharded = plan.sharded_layers
+    sharded = sharded | {layer} if beside in sharded else sharded - {layer}
     try:
         return plan.changed(
             stages=tuple(_with_layers(stage, *moved(stage)) for stage in plan.stages),
-            sharded_state=tuple(LayerRange(first_layer=a, last_layer=b) for a, b in shared),
+            sharded_state=LayerRange.all_of(sharded),
         )
     except HeterpsError:
         return None

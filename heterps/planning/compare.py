@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import NamedTuple
 
-from heterps.micro_batches.place_result import PlaceResult
-from heterps.planning.comparison import Comparison, ComparisonRow
-from heterps.planning.curves import CurvePoint, curve_of, near_best_s
+from heterps.planning.comparison import Comparison
+from heterps.planning.comparison_rows import Answers, Failure, judge
+from heterps.planning.curves import curve_of
 from heterps.planning.place import chooses_options, place
 from heterps.planning.warm_up import warm_up
 from heterps_agents.interface.planner import Budget, Planner
@@ -19,13 +17,10 @@ from heterps_agents.interface.registry import (
     predicted_training_s,
     system_names,
 )
-from heterps_configs.documents.plan import Bound, BoundStatus
-from heterps_configs.errors import HeterpsError, InfeasibleError
-from heterps_envs.closed_form.bounds import lower_bound
+from heterps_agents.interface.system import System
+from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.usable import on_usable_devices
-from heterps_envs.options import keeps_to
-from heterps_envs.problem import PLAIN, Problem
-from heterps_envs.step_bounds.executable import ROUNDING, least_executable_s
+from heterps_envs.problem import Problem
 
 # Planners that train a network for every problem are left out where they would take longer.
 LONGEST_TRAINING_S = 4.0
@@ -34,6 +29,8 @@ ALL, FIELD = "all", "field"
 OURS = ("auto", "asymmetric", "uniform-3d")
 # Beside planners of one's own: those that are compared where none is named.
 USUAL = "usual"
+# Evaluations, seconds and processor seconds of each; None: unlimited.
+Limits = tuple[int | None, float | None, float | None]
 
 
 def compare(
@@ -66,9 +63,38 @@ def compare(
         UnknownNameError: Before any planner runs.
         HeterpsError: No planner found a plan; the text is the first planner's reason.
     """
-    limits = (evaluations, seconds, cpu_seconds)
-    is_all = ALL in planners
-    is_usual = not planners or USUAL in planners
+    limits = evaluations, seconds, cpu_seconds
+    objects, left_out = _chosen(problem, planners, limits, seed, with_all)
+    if problem.strategy.is_plain:
+        problem = on_usable_devices(problem)
+    answers = _answers(problem, objects, limits, on_start)
+    if not answers.results:
+        raise next(iter(answers.failures.values())).error
+    judged = judge(problem, answers)
+    grouped = {each.name for each in objects if getattr(each, "makes_groups", False)}
+    return Comparison(
+        problem,
+        judged.rows,
+        judged.reference,
+        judged.is_proven,
+        judged.results,
+        left_out,
+        answers.curves,
+        tuple(name for name in answers.without if name not in grouped),
+        judged.beyond,
+        judged.executable_s,
+    )
+
+
+def _chosen(
+    problem: Problem,
+    planners: Sequence[str | Planner],
+    limits: Limits,
+    seed: int,
+    with_all: bool,
+) -> tuple[list[Planner | System], tuple[str, ...]]:
+    """Who is asked, and the names of those that are left out because they would take too long."""
+    is_all, is_usual = ALL in planners, not planners or USUAL in planners
     left_out = _too_slow(problem, *limits) if (is_usual or is_all) and not with_all else ()
     chosen = list(planners)
     own = [entry for entry in planners if entry not in (ALL, FIELD, USUAL)]
@@ -84,64 +110,36 @@ def compare(
         for entry in chosen
         if entry not in left_out
     ]
-    names = [planner.name for planner in objects]
-    if problem.strategy.is_plain:
-        problem = on_usable_devices(problem)
-    without = tuple(each.name for each in objects if not chooses_options(each))
-    without = () if problem.strategy.is_plain else without
-    results: dict[str, PlaceResult] = {}
-    failures: dict[str, _Failure] = {}
-    curves: dict[str, tuple[CurvePoint, ...]] = {}
-    for name, planner in zip(names, objects, strict=True):
+    return objects, left_out
+
+
+def _answers(
+    problem: Problem,
+    planners: Sequence[Planner | System],
+    limits: Limits,
+    on_start: Callable[[str], None],
+) -> Answers:
+    """Asks one planner after the other."""
+    answers = Answers(
+        names=[planner.name for planner in planners],
+        without=()
+        if problem.strategy.is_plain
+        else tuple(each.name for each in planners if not chooses_options(each)),
+    )
+    for planner in planners:
+        name = planner.name
         on_start(name)
         warm_up(planner, problem.job.objective)
         budget = Budget(*limits)
         try:
-            asked = problem.plain if name in without else problem
-            results[name] = place(asked, planner, budget=budget)
-            curves[name] = curve_of(results[name], budget.finds)
+            asked = problem.plain if name in answers.without else problem
+            answers.results[name] = place(asked, planner, budget=budget)
+            answers.curves[name] = curve_of(answers.results[name], budget.finds)
         except HeterpsError as error:
-            failures[name] = _Failure(
+            answers.failures[name] = Failure(
                 error, budget.evaluations_used, budget.seconds_used, budget.cpu_seconds_used
             )
-    if not results:
-        raise next(iter(failures.values())).error
-    is_open = problem.strategy != PLAIN
-    reference, is_proven = (None, False) if is_open else _reference(problem, results)
-    beyond = tuple(n for n, r in results.items() if not keeps_to(r.plan, problem.strategy))
-    if reference is not None and problem.job.objective == "throughput":
-        results = {
-            name: result if name in beyond else _judged(result, reference)
-            for name, result in results.items()
-        }
-    asked_all = {name: result for name, result in results.items() if name not in without}
-    near_s, executable_s = near_best_s(curves), _executable_s(problem, asked_all, reference)
-    rows = [
-        replace(
-            _row(problem, name, results, failures, executable_s), near_best_cpu_s=near_s.get(name)
-        )
-        for name in names
-    ]
-    if executable_s is not None:
-        # A bound of the plans that a strategy allows is none of others.
-        rows = [replace(row, gap=None) if row.planner in beyond else row for row in rows]
-    if reference is not None and problem.job.objective == "throughput":
-        rows = [_with_closed_form_gap(row, results, beyond, reference) for row in rows]
-    grouped = {each.name for each in objects if getattr(each, "makes_groups", False)}
-    alone = tuple(name for name in without if name not in grouped)
-    return Comparison(
-        problem, tuple(rows), reference, is_proven, results, left_out, curves, alone, beyond,
-        executable_s,
-    )  # fmt: skip
-
-
-class _Failure(NamedTuple):
-    """Why a planner has no plan, and what it spent."""
-
-    error: HeterpsError
-    evaluations: int
-    planning_s: float
-    planning_cpu_s: float
+    return answers
 
 
 def _too_slow(
@@ -156,93 +154,4 @@ def _too_slow(
         name
         for name in planner_names()
         if predicted_training_s(name, layers, most) > LONGEST_TRAINING_S
-    )
-
-
-def _reference(problem: Problem, results: dict[str, PlaceResult]) -> tuple[float, bool]:
-    """The step time that gaps are measured against, and whether it is the proven optimum."""
-    if problem.job.objective == "throughput":
-        for result in results.values():
-            if result.bound.status == "proven" and result.bound.step_time_s is not None:
-                return result.bound.step_time_s, True
-    bounds = [result.bound.step_time_s or 0.0 for result in results.values()]
-    return max([lower_bound(problem.bounding_tables), *bounds]), False
-
-
-def _executable_s(
-    problem: Problem, results: dict[str, PlaceResult], reference: float | None
-) -> float | None:
-    """No plan that the strategy allows is simulated in less; None where nothing is known.
-
-    Args:
-        problem: What was asked.
-        results: Of the planners that were asked all of it.
-        reference: For the closed form; None where options or sizes of micro-batches are open.
-    """
-    if problem.job.objective == "price" or not results:
-        return None
-    if reference is None:
-        bounds = [result.executable.step_time_s for result in results.values()]
-        return max((bound for bound in bounds if bound is not None), default=None)
-    shortest_s = min(result.estimate.step_time_s for result in results.values())
-    return least_executable_s(problem, shortest_s * (1 - ROUNDING)) or None
-
-
-def _with_closed_form_gap(
-    row: ComparisonRow, results: dict[str, PlaceResult], beyond: Sequence[str], reference: float
-) -> ComparisonRow:
-    if row.planner in beyond or row.planner not in results:
-        return row
-    shown = results[row.planner].estimate
-    closed_s = shown.closed_form_step_time_s or shown.step_time_s
-    return replace(row, closed_form_gap=max(0.0, closed_s / reference - 1))
-
-
-def _judged(result: PlaceResult, reference: float) -> PlaceResult:
-    """The result with the one bound that all planners of a comparison are measured against."""
-    actual = result.estimate.closed_form_step_time_s
-    gap = None if actual is None else max(0.0, actual / reference - 1)
-    was_proven = result.bound.status == "proven"
-    status: BoundStatus = "unknown" if gap is None else "proven" if was_proven else "bounded"
-    bound = Bound(step_time_s=reference, gap=gap, status=status)
-    return replace(result, bound=bound, plan=result.plan.changed(bound=bound))
-
-
-def _row(
-    problem: Problem,
-    name: str,
-    results: dict[str, PlaceResult],
-    failures: dict[str, _Failure],
-    executable_s: float | None,
-) -> ComparisonRow:
-    if name in failures:
-        error, used, planning_s, planning_cpu_s = failures[name]
-        return ComparisonRow(
-            name, None, None, None, used, planning_s, False,
-            reason=str(error), planning_cpu_s=planning_cpu_s,
-            refused=not isinstance(error, InfeasibleError),
-        )  # fmt: skip
-    result = results[name]
-    shown, predicted_s = result.estimate, result.own_prediction_s
-    shortest_s = min(r.estimate.step_time_s for r in results.values())
-    if problem.job.objective == "price":
-        cheapest = min(r.estimate.price_usd_per_million_samples for r in results.values())
-        price = shown.price_usd_per_million_samples
-        gap = price / cheapest - 1 if cheapest > 0 else 0.0
-    else:
-        gap = shown.step_time_s / (executable_s or shortest_s) - 1
-    return ComparisonRow(
-        planner=name,
-        throughput_samples_per_s=shown.throughput_samples_per_s,
-        price_usd_per_million_samples=shown.price_usd_per_million_samples,
-        gap=gap,
-        evaluations=result.evaluations,
-        planning_s=result.planning_s,
-        feasible=True,
-        step_time_s=shown.step_time_s,
-        planning_cpu_s=result.planning_cpu_s,
-        own_cost_s=result.own_cost.seconds if result.own_cost else None,
-        own_cost_of=result.own_cost.of if result.own_cost else None,
-        over_best=shown.step_time_s / shortest_s,
-        own_error=None if predicted_s is None else predicted_s / shown.step_time_s - 1,
     )

@@ -2,21 +2,20 @@
 
 Of each stage one choice is exchanged, and the plan simulated: twice or half as many devices split
 its layers (the same devices, in more or fewer replicas), its activations are kept, computed again
-or offloaded, its optimizer state is whole or sharded. All else stays. Where the size of
-micro-batches was left open, all that were looked at are told. Where devices are idle, a plan with
-them is sought.
+or offloaded, the optimizer state of all of its layers is whole or sharded. All else stays. Where
+the size of micro-batches was left open, all that were looked at are told. Where devices are idle, a
+plan with them is sought.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from heterps.micro_batches.place_result import PlaceResult, TriedSize
-from heterps_agents.finishing.idle_devices import IdleClass, idle_classes
+from heterps.micro_batches.place_result import PlaceResult
+from heterps.planning.explanation import Alternative, ExplainedStage, Explanation
+from heterps_agents.finishing.idle_devices import idle_classes
 from heterps_configs.documents.plan import LayerRange, Plan, Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.placement import PlacedStage
@@ -24,7 +23,7 @@ from heterps_envs.options import Memory, StageOption, options_of
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.simulate import estimate
-from heterps_envs.useful_options import DroppedOption, useful_options
+from heterps_envs.useful_options import useful_options
 
 # Stages behind it are not looked at.
 MOST_SECONDS = 30.0
@@ -32,103 +31,9 @@ NOTHING_TO_CHOOSE = (
     "there was nothing to choose: each stage is one device that keeps all; --tensor-parallel, "
     "--recompute, --shard-state and --offload open the choice"
 )
-NO_OPTIONS = (
-    "there was nothing to choose: the planner {} places each stage on one device that keeps all"
-)
-
-
-@dataclass(frozen=True)
-class Alternative:
-    """A stage with one other choice.
-
-    Attributes:
-        option: What it would be.
-        step_time_s: Simulated, of the whole plan; None where it cannot be bound to devices.
-        over_bytes: That the fullest device would lack; 0 where all fits.
-    """
-
-    option: StageOption
-    step_time_s: float | None
-    over_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class ExplainedStage:
-    """Equal replicas of some layers, and what other choices would cost, the best first."""
-
-    first_layer: int
-    last_layer: int
-    device_type: str
-    num_replicas: int
-    option: StageOption
-    alternatives: tuple[Alternative, ...]
-
-    @property
-    def runner_up(self) -> Alternative | None:
-        """The fastest that fits, else the one that lacks least; None where there is none."""
-        return self.alternatives[0] if self.alternatives else None
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """What `heterps place --explain` shows.
-
-    Attributes:
-        step_time_s: Of the plan.
-        stages: Front to back; empty where there was nothing to choose.
-        note: Why there are none, or not all.
-        dropped: Options that planners did not try, and why.
-        sizes: Of micro-batches, where several were looked at.
-        micro_batch_size: Of the plan.
-        idle: Why devices have nothing to do, by class.
-    """
-
-    step_time_s: float
-    stages: tuple[ExplainedStage, ...] = ()
-    note: str = ""
-    dropped: tuple[DroppedOption, ...] = ()
-    sizes: tuple[TriedSize, ...] = ()
-    micro_batch_size: int = 1
-    idle: tuple[IdleClass, ...] = ()
-
-    def to_mapping(self) -> dict[str, Any]:
-        """The JSON contract of `heterps place --explain --json`."""
-        return {
-            "note": self.note,
-            "stages": [
-                {
-                    "first_layer": stage.first_layer,
-                    "last_layer": stage.last_layer,
-                    "device_type": stage.device_type,
-                    "replicas": stage.num_replicas,
-                    "option": _words(stage.option),
-                    "alternatives": [
-                        {
-                            "option": _words(each.option),
-                            "step_time_s": each.step_time_s,
-                            "over_bytes": each.over_bytes,
-                        }
-                        for each in stage.alternatives
-                    ],
-                }
-                for stage in self.stages
-            ],
-            "left_out": [
-                {
-                    "option": _words(each.option),
-                    "device_class": each.option.device_class,
-                    "by": each.by and _words(each.by),
-                    "why": each.why,
-                }
-                for each in self.dropped
-            ],
-            "micro_batch_sizes": [
-                {name: _number(value) for name, value in each._asdict().items()}
-                | {"is_chosen": each.size == self.micro_batch_size}
-                for each in self.sizes
-            ],
-            "idle": [each.to_mapping() for each in self.idle],
-        }
+NO_OPTIONS = "there was nothing to choose: the planner {} "
+KEEPS_ALL = "places each stage on one device that keeps all"
+OWN_WAY = "chooses how stages are carried out by its own cost"
 
 
 def explain(problem: Problem, result: PlaceResult) -> Explanation:
@@ -152,7 +57,12 @@ def _of_stages(problem: Problem, result: PlaceResult) -> Explanation:
     if problem.strategy.is_plain:
         return Explanation(step_s, note="" if result.tried_sizes else NOTHING_TO_CHOOSE)
     if result.problem.strategy.is_plain:
-        return Explanation(step_s, note=NO_OPTIONS.format(result.requested_planner))
+        keeps_all = all(
+            stage.degree == 1 and not stage.recompute_layers and not stage.offloaded_layers
+            for stage in result.plan.stages
+        )
+        note = NO_OPTIONS.format(result.requested_planner) + (KEEPS_ALL if keeps_all else OWN_WAY)
+        return Explanation(step_s, note=note)
     started, stages = time.monotonic(), list[ExplainedStage]()
     parts = _parts(result.problem, result.plan)
     allowed = options_of(result.problem, result.problem.strategy)
@@ -175,6 +85,7 @@ def _of_stages(problem: Problem, result: PlaceResult) -> Explanation:
                 result.problem.classes[part.option.device_class].type.name,
                 len(part.stages),
                 part.option,
+                part.num_sharded_layers,
                 tuple(found),
             )
         )
@@ -183,10 +94,21 @@ def _of_stages(problem: Problem, result: PlaceResult) -> Explanation:
 
 @dataclass(frozen=True)
 class _Part:
-    """Replicas of the same layers that are carried out alike."""
+    """Replicas of the same layers that are carried out alike.
+
+    Attributes:
+        option: It shards state where one of its layers does.
+        num_sharded_layers: Whose optimizer state is divided.
+    """
 
     stages: tuple[Stage, ...]
     option: StageOption
+    num_sharded_layers: int
+
+    @property
+    def is_partly_sharded(self) -> bool:
+        """Whether state is divided of some layers, and whole of others."""
+        return 0 < self.num_sharded_layers < len(self.stages[0].layers)
 
 
 def _parts(problem: Problem, plan: Plan) -> list[_Part]:
@@ -194,7 +116,10 @@ def _parts(problem: Problem, plan: Plan) -> list[_Part]:
     for stage in plan.stages:
         key = stage.first_layer, stage.last_layer, _option_of(problem, plan, stage)
         found.setdefault(key, []).append(stage)
-    return [_Part(tuple(stages), key[2]) for key, stages in sorted(found.items(), key=_order)]
+    return [
+        _Part(tuple(stages), key[2], len(_sharded(plan, stages[0])))
+        for key, stages in sorted(found.items(), key=_order)
+    ]
 
 
 def _order(entry: tuple[tuple[int, int, StageOption], list[Stage]]) -> tuple[int, int]:
@@ -205,8 +130,12 @@ def _option_of(problem: Problem, plan: Plan, stage: Stage) -> StageOption:
     memory: Memory = "keep"
     if stage.recompute_layers or stage.offloaded_layers:
         memory = "recompute" if stage.recompute_layers else "offload"
-    is_sharded = stage.first_layer in plan.sharded_layers
+    is_sharded = bool(_sharded(plan, stage))
     return StageOption(problem.class_of[stage.devices[0]], stage.degree, memory, is_sharded)
+
+
+def _sharded(plan: Plan, stage: Stage) -> frozenset[int]:
+    return plan.sharded_layers.intersection(stage.layers)
 
 
 def _is_near(part: _Part, option: StageOption, problem: Problem) -> bool:
@@ -214,7 +143,9 @@ def _is_near(part: _Part, option: StageOption, problem: Problem) -> bool:
     own = part.option
     if option.device_class != own.device_class:
         return False
-    if sum(a != b for a, b in zip(own[1:], option[1:], strict=True)) != 1:
+    others = sum(a != b for a, b in zip(own[1:], option[1:], strict=True))
+    # Where some layers are sharded, all of them are another choice.
+    if others + (part.is_partly_sharded and option == own) != 1:
         return False
     if option.degree == own.degree:
         return option.memory != own.memory or len(part.stages) > 1
@@ -224,19 +155,20 @@ def _is_near(part: _Part, option: StageOption, problem: Problem) -> bool:
 
 
 def _alternative(result: PlaceResult, part: _Part, option: StageOption) -> Alternative:
-    problem, plan = result.problem, result.plan
+    problem, plan, num_sharded = result.problem, result.plan, part.num_sharded_layers
     try:
         if option.degree != part.option.degree:
             plan = _regrouped(problem, plan, part, option)
         elif option.memory != part.option.memory:
             plan = _with_memory(plan, part.stages, option.memory)
         else:
+            num_sharded = len(part.stages[0].layers) if option.shards_state else 0
             plan = _with_sharding(plan, part.stages[0], option.shards_state)
         shown = estimate(problem, plan)
     except HeterpsError:
-        return Alternative(option, None)
+        return Alternative(option, num_sharded, None)
     over = [used - shown.memory_limit_bytes[name] for name, used in shown.memory_bytes.items()]
-    return Alternative(option, shown.step_time_s, max(0, *over))
+    return Alternative(option, num_sharded, shown.step_time_s, max(0, *over))
 
 
 def _with_memory(plan: Plan, stages: Sequence[Stage], memory: Memory) -> Plan:
@@ -264,7 +196,9 @@ def _regrouped(problem: Problem, plan: Plan, part: _Part, option: StageOption) -
     """The devices of a stage in groups of another size; all are bound anew."""
     placement = list(_placed(problem, plan, part, option))
     found = bound_plan(problem, placement, planner=plan.planner, seed=plan.seed)
-    return found.changed(overlaps_reduce=plan.overlaps_reduce)
+    # A placement divides the state of all layers of a stage.
+    shared = LayerRange.all_of(found.sharded_layers & plan.sharded_layers)
+    return found.changed(overlaps_reduce=plan.overlaps_reduce, sharded_state=shared)
 
 
 def _placed(
@@ -284,16 +218,3 @@ def _placed(
             offload=chosen.memory == "offload",
             shards_state=chosen.shards_state,
         )
-
-
-def _number(value: Any) -> Any:
-    """As JSON has it: what is not finite is none."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _words(option: StageOption) -> dict[str, Any]:
-    return {
-        "tensor_parallel": option.degree,
-        "memory": option.memory,
-        "shards_state": option.shards_state,
-    }

@@ -54,8 +54,11 @@ def _checked(problem: Problem, code: ArrayLike) -> Sequence[PlacedStage]:
             f"code: {values.dtype} of shape {values.shape}; expected {layers} integers, one for "
             "each layer of the problem"
         )
-    if np.any(values < 0) or np.any(values >= MAX_REPLICAS << REPLICA_SHIFT):
-        raise HeterpsError("code: holds numbers that no environment makes")
+    stop = MAX_REPLICAS << REPLICA_SHIFT
+    if np.any(values < 0) or np.any(values >= stop):
+        raise HeterpsError(
+            f"code: holds numbers that no environment makes; allowed: 0 to {stop - 1}"
+        )
     placement = decode(values.astype(np.int32))
     unknown = [each for each in placement if each.device_class >= len(problem.classes)]
     if unknown:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
-from heterps.planning.explain import Alternative, ExplainedStage, Explanation
+from heterps.planning.explanation import Alternative, ExplainedStage, Explanation
 from heterps.reports.console import answer, interval_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names, idle_text, stage_groups
 from heterps.reports.profile_tables import parameters_text
@@ -102,8 +102,8 @@ def explanation_table(explanation: Explanation) -> Table:
         other = stage.runner_up
         words = (
             stage.device_type,
-            option_text(stage.option) + (f" x {stage.num_replicas}" * (stage.num_replicas > 1)),
-            "none is allowed" if other is None else option_text(other.option),
+            _way_text(stage, stage) + (f" x {stage.num_replicas}" * (stage.num_replicas > 1)),
+            "none is allowed" if other is None else _way_text(stage, other),
         )
         does_fit = other is not None and other.step_time_s is not None and not other.over_bytes
         key = (*words, "" if does_fit else _misfit_text(other))
@@ -117,6 +117,12 @@ def explanation_table(explanation: Explanation) -> Table:
             layers += f", {len(stages)} stages"
         table.add_row(layers, *cells, misfit or _then_text(explanation.step_time_s, stages))
     return table
+
+
+def _way_text(stage: ExplainedStage, way: ExplainedStage | Alternative) -> str:
+    """How a stage is carried out, or would be."""
+    count = way.num_sharded_layers
+    return option_text(way.option, "" if count in (0, stage.num_layers) else f" {count} layers")
 
 
 def dropped_lines(problem: Problem, explanation: Explanation) -> list[str]:
@@ -204,11 +210,11 @@ def _outlook_text(explanation: Explanation, size: TriedSize) -> str:
     return f" ({', '.join(words)} of what was chosen)" if words else ""
 
 
-def option_text(option: StageOption) -> str:
-    """A way to carry out a stage, in words."""
+def option_text(option: StageOption, sharded_part: str = "") -> str:
+    """A way to carry out a stage, in words; with what part of it is sharded, where not all is."""
     texts = [f"tensor parallel {option.degree}"] if option.degree > 1 else []
     texts += [option.memory] if option.memory != "keep" else []
-    texts += ["state sharded"] if option.shards_state else []
+    texts += [f"state sharded{sharded_part}"] if option.shards_state else []
     return ", ".join(texts) or "one device that keeps all"
 
 

@@ -59,7 +59,7 @@ def plan_ways(plan: Plan) -> tuple[str, str, str, str]:
         ", ".join(map(str, degrees)),
         _share(plan, (layer for stage in plan.stages for layer in stage.recompute_layers)),
         _share(plan, (layer for stage in plan.stages for layer in stage.offloaded_layers)),
-        _share(plan, (layer for entry in plan.sharded_state for layer in entry.layers)),
+        _share(plan, plan.sharded_layers),
     )
 
 

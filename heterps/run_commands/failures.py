@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
 from heterps_runtime.process.rank_log import rank_log_path
+from heterps_runtime.run.rank_errors import RankError
 from heterps_runtime.state.checkpoint_files import find_checkpoint
 
 
@@ -22,12 +22,11 @@ def failures_explained(
         yield
     except NotEnoughDevicesError as error:
         raise NotEnoughDevicesError(f"{error}; {to_go_on_from(checkpoint)}") from error
-    except HeterpsError as error:
-        rank = re.match(r"rank (\d+)\b", str(error))
-        log = rank_log_path(run_directory, rank[1]) if rank else None
-        if log is None or not log.exists():
+    except RankError as error:
+        log = rank_log_path(run_directory, error.rank)
+        if not log.exists():
             raise
-        raise type(error)(f"{error}; its log: {log}") from error
+        raise type(error)(f"{error}; its log: {log}", error.rank) from error
 
 
 def to_go_on_from(checkpoint: CheckpointSettings | None, where: str = "") -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from heterps_agents.systems.heterps.elastic_counts import ElasticChain, ElasticPlan, plan_of
+from heterps_agents.systems.heterps.elastic_chain import ElasticChain, ElasticPlan, plan_of
 from heterps_agents.systems.heterps.provisioning import AmdahlStage
 from heterps_envs.closed_form.placement import PlacedStage
 

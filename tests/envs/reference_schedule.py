@@ -19,8 +19,9 @@ from heterps_envs.schedule.interleaved import (
     textbook_order,
 )
 from heterps_envs.schedule.kernels import SIMULTANEOUS
+from heterps_envs.schedule.plan_arrays import plan_arrays
 from heterps_envs.schedule.workload import workload
-from heterps_envs.schedule.zero_bubble import held_micro_batches
+from heterps_envs.schedule.zero_bubble import held_of_stages
 
 
 def reference_lists(problem: Problem, plan: Plan) -> dict[str, list[Action]]:
@@ -45,6 +46,12 @@ def reference_lists(problem: Problem, plan: Plan) -> dict[str, list[Action]]:
     free = _ListScheduler(problem, plan)
     free_lists = free.run()
     return free_lists if free.end_s < fixed.end_s or not fixed.is_complete else lists
+
+
+def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
+    """What lists are made for: micro-batches that each stage keeps activations of at most."""
+    held = held_of_stages(problem, plan, plan_arrays(problem, plan)).tolist()
+    return dict(zip([stage.name for stage in plan.stages], held, strict=True))
 
 
 class _Pass(NamedTuple):

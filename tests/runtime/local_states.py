@@ -40,7 +40,7 @@ from heterps_runtime.state.checkpoint_storage import write_tensors
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers
 from heterps_runtime.state.checkpointer import buffers_saved_by
 from heterps_runtime.state.layout import HeldState
-from heterps_runtime.state.migrate import Migration, load_optimizer_state, migrate_among, state_of
+from heterps_runtime.state.migrate import Migration, held_by, load_optimizer_state, migrate_among
 from heterps_runtime.state.transfer import Peers
 
 T = TypeVar("T")
@@ -193,7 +193,7 @@ def losses_from(
     run = LocalRun(specification.changed(first_step=step))
     run.num_steps = step
     for device, own in run.owned.items():
-        state = state_of(owned[device])
+        state = held_by(owned[device]).tensors
         for name, parameter in own.parameters.items():
             parameter.data.copy_(state[name]["value"])
         for name, buffer in buffers_of(own).items():
@@ -221,7 +221,7 @@ def assert_equal(
     """
     assert found.keys() == expected.keys()
     for device, own in found.items():
-        state, wanted = state_of(own), state_of(expected[device])
+        state, wanted = held_by(own).tensors, held_by(expected[device]).tensors
         assert state.keys() == wanted.keys()
         for name in state if with_statistics else own.parameters:
             tensors = state[name]

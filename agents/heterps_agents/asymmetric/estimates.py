@@ -39,7 +39,7 @@ class Estimates:
 
     @property
     def num_micro_batches(self) -> int:
-        """Of a step."""
+        """Micro-batches of a step."""
         return self._problem.job.num_micro_batches
 
     def step_s(self, weave: Weave) -> float:

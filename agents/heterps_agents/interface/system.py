@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
-from heterps_agents.interface.papers import EVIDENCE, PAPERS, Evidence, Paper
+from heterps_agents.interface.papers import EVIDENCE, Evidence
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
@@ -55,11 +55,6 @@ class System(ABC):
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
-
-    @property
-    def paper(self) -> Paper:
-        """Where the method was published."""
-        return PAPERS[self.name]
 
     @property
     def evidence(self) -> tuple[Evidence, ...]:

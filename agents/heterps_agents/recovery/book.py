@@ -100,12 +100,6 @@ class RecoveryBook(AbstractContextManager["RecoveryBook", None]):
             return None
         return [at_step(each, situation) for each in page.predictions]
 
-    @property
-    def num_pages(self) -> int:
-        """Changes that it is ready for, or knows to have no plan."""
-        with self._lock:
-            return len(self._pages)
-
     def wait(self, seconds: float) -> bool:
         """Waits until the book is full; whether it is."""
         return self._is_full.wait(seconds)

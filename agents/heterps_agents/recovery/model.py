@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from heterps_configs.documents.plan import Plan
+from heterps_envs.online.equal_devices import keep_in_place
 from heterps_envs.online.state_moves import (
     MOVE_OVERHEAD_S,
-    keep_in_place,
     missing_layers,
     move_s,
     moved_bytes,

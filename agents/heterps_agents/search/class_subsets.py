@@ -47,19 +47,7 @@ def restricted(tables: CostTables, classes: Sequence[int]) -> CostTables:
         of_class = np.array([named[int(kind)] for kind in own.options.class_of_option], np.int64)
         options = replace(own.options, class_of_option=of_class)
         return replace(own, device_count=tables.device_count[kept], options=options)
-    both = np.ix_(kept, kept)
-    return replace(
-        tables,
-        forward_s=tables.forward_s[:, kept],
-        backward_s=tables.backward_s[:, kept],
-        optimizer_s=tables.optimizer_s[:, kept],
-        device_count=tables.device_count[kept],
-        memory_bytes=tables.memory_bytes[kept],
-        price_usd_per_hour=tables.price_usd_per_hour[kept],
-        latency_s=tables.latency_s[both],
-        inverse_bandwidth_s_per_byte=tables.inverse_bandwidth_s_per_byte[both],
-        rings=tables.rings and tables.rings.of_classes(kept),
-    )
+    return replace(tables.of_columns(kept), device_count=tables.device_count[kept])
 
 
 def renamed(codes: NDArray[np.int32], names: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -71,29 +71,6 @@ def by_speed(tables: CostTables) -> Weights:
 RULES: tuple[Rule, ...] = (by_count, by_memory, by_speed)
 
 
-def even_placement(problem: Problem) -> Placement:
-    """The naive baseline: equally many layers on every device, whether they fit or not.
-
-    With more devices than layers the last devices stay idle.
-    """
-    return _on_single_devices(problem, by_count)
-
-
-def memory_proportional_placement(problem: Problem) -> Placement:
-    """`by_memory`, one stage on every device."""
-    return _on_single_devices(problem, by_memory)
-
-
-def speed_proportional_placement(problem: Problem) -> Placement:
-    """`by_speed`, one stage on every device."""
-    return _on_single_devices(problem, by_speed)
-
-
-def _on_single_devices(problem: Problem, rule: Rule) -> Placement:
-    every = list(range(problem.tables.num_classes))
-    return decode(_divided(problem, problem.tables, every, rule))
-
-
 def divided(problem: Problem, question: Question, rule: Rule) -> Code:
     """Code of the division by a rule; of those with one degree and memory action the cheapest.
 

@@ -1,27 +1,27 @@
 """Splits of operator graphs that need not be contiguous: the smallest largest load, with a bound.
 
-The search anneals coarse groups, then finer ones (`search`), and divides pairs of devices
-anew, each time almost exactly (`resplit`). The bound comes from prices (`bound`). Where
-they do not meet, HiGHS gets what time is left (`milp`): it closes small graphs whose bound by
-prices is weak. Contiguity is not asked for: pipelines that run such a split send a micro-batch
-through a device more than once.
+The search anneals coarse groups, then finer ones, and divides pairs of devices anew, each time
+almost exactly (`local_optima`). The bound comes from prices (`bound`). Where they do not meet,
+HiGHS gets what time is left (`milp`): it closes small graphs whose bound by prices is weak.
+Contiguity is not asked for: pipelines that run such a split send a micro-batch through a device
+more than once.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from heterps_agents.splits.border_states import border_states
 from heterps_agents.splits.bound import SplitBound
-from heterps_agents.splits.groups import GroupGraph, clusters_over, group_graph, merge
+from heterps_agents.splits.groups import group_graph
+from heterps_agents.splits.local_optima import LocalOptima, first_split
 from heterps_agents.splits.milp import milp_split
-from heterps_agents.splits.resplit import resplit_pairs
-from heterps_agents.splits.search import FIRST_TEMPERATURE, Devices, anneal, fits, loads_of
+from heterps_agents.splits.search import Devices, fits, loads_of
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.units import bytes_text
@@ -29,9 +29,6 @@ from heterps_envs.arrays import Integers
 from heterps_envs.certificates.split import SplitCertificate
 from heterps_envs.graphs.operators import assignment_problems, graph_arrays, max_load
 
-# Nets of more than these shares of a device's fair load are not cut, level by level.
-LEVELS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-STEPS_PER_GROUP, MAX_STEPS, RESUMED_TEMPERATURE = 2000, 200_000, 5e-3
 # Searches in a row that find nothing better before the bound gets its turn.
 PATIENCE = 4
 # Shares of the time: search before the bound, and all but the integer programme.
@@ -120,11 +117,14 @@ class _Solver:
         assert self.best is not None, "the first split fits"
         if self.best_s == 0:
             return self._result()
-        self._keep(self._anneal(self.groups, self.best, self.seed))
+        optima = LocalOptima(
+            self.groups, self.devices, self.seed, self._known, lambda: self._is_over(1.0)
+        )
+        self._keep(optima.first())
         states = border_states(self.groups)
         self.bound = bound = SplitBound(self.groups, self.devices, states)
         self.bound_s = bound.at_once()
-        searches = self._searches(states.order)
+        searches = optima.along(states.order)
         fruitless = 0
         while fruitless < PATIENCE and not self._is_over(SEARCH_SHARE) and not self._is_best():
             before = self.best_s
@@ -149,73 +149,17 @@ class _Solver:
     def _is_best(self) -> bool:
         return self.best_s <= self.bound_s * (1 + PROVEN_GAP)
 
-    def _loads(self) -> np.ndarray:
+    def _known(self) -> Integers:
         assert self.best is not None
-        return loads_of(self.groups, self.devices, self.best)
+        return self.best
+
+    def _loads(self) -> np.ndarray:
+        return loads_of(self.groups, self.devices, self._known())
 
     def _keep(self, assignment: Integers) -> None:
         load_s = float(loads_of(self.groups, self.devices, assignment).max())
         if load_s < self.best_s:
             self.best, self.best_s = assignment, load_s
-
-    def _searches(self, order: Integers) -> Iterator[Integers]:
-        """Local optima, without end: from the known split first, then from random coarse ones."""
-        assert self.best is not None
-        seed = self.seed
-
-        def is_over() -> bool:
-            return self._is_over(1.0)
-
-        start = self._anneal(self.groups, self.best, seed, RESUMED_TEMPERATURE)
-        yield resplit_pairs(self.groups, self.devices, start, order, is_over)
-        levels = list(self._levels())
-        while True:
-            seed += 1
-            found = self._from_coarse(levels, seed)
-            yield resplit_pairs(self.groups, self.devices, found, order, is_over)
-
-    def _levels(self) -> Iterator[tuple[Integers, GroupGraph]]:
-        """Clusters of groups, and their graph, coarse to fine; the groups themselves at the end."""
-        graph, devices = self.groups, self.devices
-        fair_s = float(np.minimum(graph.accelerator_s, graph.cpu_s).sum())
-        fair_s /= devices.num_accelerators
-        last = 0
-        for share in LEVELS:
-            clusters = clusters_over(graph, share * fair_s)
-            size = int(clusters.max()) + 1
-            if 2 * devices.num_accelerators <= size < graph.num_groups and size != last:
-                yield clusters, merge(graph, clusters)
-                last = size
-        yield np.arange(graph.num_groups), graph
-
-    def _from_coarse(self, levels: list[tuple[Integers, GroupGraph]], seed: int) -> Integers:
-        """Annealed from a random split of the coarsest graph that has one that fits."""
-        assert self.best is not None
-        draw = np.random.default_rng(seed)
-        found: Integers | None = None
-        for clusters, graph in levels:
-            if found is None:
-                start = first_split(graph, self.devices, draw)
-                if not fits(graph, self.devices, start):
-                    continue
-                found = self._anneal(graph, start, seed)[clusters]
-            else:
-                start = np.zeros(graph.num_groups, np.int64)
-                start[clusters] = found
-                found = self._anneal(graph, start, seed, RESUMED_TEMPERATURE)[clusters]
-        if found is not None:
-            return found
-        return self._anneal(self.groups, self.best, seed)
-
-    def _anneal(
-        self,
-        graph: GroupGraph,
-        start: Integers,
-        seed: int,
-        first_temperature: float = FIRST_TEMPERATURE,
-    ) -> Integers:
-        steps = min(MAX_STEPS, STEPS_PER_GROUP * self.groups.num_groups)
-        return anneal(graph, self.devices, start, steps, seed, first_temperature)
 
     def _raise_bound(self, bound: SplitBound) -> None:
         """Refutes loads below the best one, the easiest first."""
@@ -319,32 +263,3 @@ class _Solver:
             f"the largest part that must be on one is that of node {node.name!r}, "
             f"{bytes_text(self.groups.memory_bytes[group])}"
         )
-
-
-def first_split(
-    graph: GroupGraph, devices: Devices, draw: np.random.Generator | None = None
-) -> Integers:
-    """Groups that take the most memory first, each to the emptiest accelerator, else to a CPU.
-
-    Args:
-        graph: The groups.
-        devices: What they are put on.
-        draw: With it, each goes to a random one of the accelerators that have room.
-
-    Returns:
-        (G,) device of each group; it need not fit.
-    """
-    accelerators = devices.num_accelerators
-    held, start = np.zeros(accelerators), np.zeros(graph.num_groups, np.int64)
-    for group in np.argsort(-graph.memory_bytes, kind="stable"):
-        room = np.flatnonzero(held + graph.memory_bytes[group] <= devices.memory_bytes)
-        runs = np.isfinite(graph.accelerator_s[group])
-        if runs and len(room):
-            device = int(room[np.argmin(held[room])] if draw is None else draw.choice(room))
-            held[device] += graph.memory_bytes[group]
-        elif devices.num_cpus:
-            device = accelerators + int(0 if draw is None else draw.integers(devices.num_cpus))
-        else:
-            device = 0
-        start[group] = device
-    return start

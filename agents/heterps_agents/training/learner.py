@@ -54,7 +54,7 @@ class Learner(ABC, Generic[ConfigType, PolicyType]):
 
     @property
     def share(self) -> float:
-        """Of all updates, 0 to 1."""
+        """How far the training is, 0 to 1."""
         if self.runs_ppo:
             return self.clock.share
         # No step is ever taken, so that the clock counts seconds, if anything.
@@ -72,12 +72,12 @@ class Learner(ABC, Generic[ConfigType, PolicyType]):
 
     @property
     def learning_rate(self) -> float:
-        """Of PPO, now."""
+        """The learning rate of PPO now."""
         return self.clock.between(self.config.learning_rate, self.config.final_learning_rate)
 
     @property
     def entropy_weight(self) -> float:
-        """Now."""
+        """How much the entropy of the policy counts now."""
         weight = self.config.entropy_weight
         return self.clock.between(weight, weight * _FINAL_ENTROPY_SHARE)
 

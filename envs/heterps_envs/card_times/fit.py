@@ -100,7 +100,7 @@ class Samples:
 
     @cached_property
     def cards(self) -> list[str]:
-        """Names, in rising order."""
+        """Names of the cards, in rising order."""
         return sorted({sample.entry.name for sample in self.samples})
 
     @cached_property
@@ -115,7 +115,7 @@ class Samples:
 
     @cached_property
     def seconds(self) -> Floats:
-        """(N, 2)."""
+        """(N, 2) of both passes."""
         return np.array([sample.seconds for sample in self.samples])
 
     @cached_property
@@ -130,7 +130,7 @@ class Samples:
 
     @cached_property
     def weights(self) -> Floats:
-        """(N,) of each one."""
+        """(N,) how much each sample counts."""
         counts: dict[str, int] = {}
         for sample in self.samples:
             counts[sample.table] = counts.get(sample.table, 0) + 1

@@ -7,8 +7,6 @@ open. A seed is a set: `SEEDS["development"]` to choose and debug by, `SEEDS["fr
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
@@ -99,21 +97,6 @@ def described(problem: Problem) -> str:
         f"{problem.profile.name}, batch {problem.job.global_batch_size}, on {devices} "
         f"in {nodes} node{'s' if nodes > 1 else ''}"
     )
-
-
-def fingerprint(seed: int) -> str:
-    """16 hexadecimal digits of the problems of a set: clusters, models, batches."""
-    digest = hashlib.sha256()
-    for case in CASES:
-        problem = field_problem(case, seed)
-        layers = [
-            [layer.num_parameters, f"{layer.forward_flops:.3e}", f"{layer.output_bytes:.3e}"]
-            for layer in problem.profile.layers
-        ]
-        job = problem.job.model_dump(mode="json", exclude_defaults=True)
-        parts = [problem.cluster.model_dump(mode="json"), layers, job]
-        digest.update(json.dumps(parts, sort_keys=True).encode())
-    return digest.hexdigest()[:16]
 
 
 def _profile(rng: np.random.Generator, cluster: Cluster, job: Job) -> ModelProfile:

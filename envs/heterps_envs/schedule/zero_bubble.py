@@ -22,22 +22,16 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Integers
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.in_flight import as_memory_allows, in_flight_of_stages
-from heterps_envs.schedule.plan_arrays import PlanArrays, plan_arrays
+from heterps_envs.schedule.plan_arrays import PlanArrays
 
 
-def held_micro_batches(problem: Problem, plan: Plan) -> dict[str, int]:
-    """For each stage, of how many micro-batches it keeps activations at most.
+def held_of_stages(problem: Problem, plan: Plan, arrays: PlanArrays) -> Integers:
+    """(S,) for each stage, of how many micro-batches it keeps activations at most.
 
     That of `in_flight_micro_batches`, and for zero-bubble what memory has room for beyond it, as
     planners count memory, up to the number of the first stage of its route. Stages of one device
     share its room evenly.
     """
-    held = held_of_stages(problem, plan, plan_arrays(problem, plan)).tolist()
-    return dict(zip([stage.name for stage in plan.stages], held, strict=True))
-
-
-def held_of_stages(problem: Problem, plan: Plan, arrays: PlanArrays) -> Integers:
-    """(S,) the same in the order of the stages, where the plan's arrays are at hand."""
     shape = arrays.shape
     held = in_flight_of_stages(plan, shape)
     if plan.job.schedule != "zero-bubble":

@@ -23,7 +23,6 @@ a stage by counts once.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -82,12 +81,6 @@ class MemoryTimeline:
             most[filled], np.maximum.reduceat(worst, self.schedule.offsets[filled])
         )
         return np.asarray(self.parameter_bytes + self.optimizer_bytes + most)
-
-    @property
-    def peak_memory_bytes(self) -> dict[str, int]:
-        """`peak_bytes` by device name, rounded up."""
-        peaks = zip(self.schedule.devices, self.peak_bytes.tolist(), strict=True)
-        return {device: math.ceil(value) for device, value in peaks}
 
 
 def memory_timeline(prepared: PreparedPlan, rank: int | None = None) -> MemoryTimeline:

@@ -24,12 +24,8 @@ from heterps_runtime.models.trust import trust_source
 from heterps_runtime.process.template import Template
 from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.hooks import RunHooks
-from heterps_runtime.run.launcher import (
-    LOG_FILE,
-    WORKER_MODULE,
-    run_reference,
-    worker_environment,
-)
+from heterps_runtime.run.launcher import WORKER_MODULE, run_reference, worker_environment
+from heterps_runtime.run.rank_errors import LOG_FILE
 from heterps_runtime.run.run_plan import working_directory
 from heterps_runtime.run.starting_point import begin
 from heterps_runtime.specification.build import check_importable, check_runnable

@@ -58,14 +58,12 @@ class Recovered(NamedTuple):
         bytes_by_source: What came to this rank, with what was read in vain; nothing for what it
             held itself.
         seconds: Of the whole recovery.
-        seconds_by_source: Parts of it that this rank spent on each source.
         remarks: What was found damaged, or could not be reached, by this rank.
     """
 
     step: int
     bytes_by_source: dict[str, int]
     seconds: float
-    seconds_by_source: dict[str, float]
     remarks: tuple[str, ...]
 
 
@@ -127,7 +125,6 @@ class Recovery:
         self._specification, self._owned, self._tiers = specification, owned, tiers
         self._wanted = Wanted.of(owned)
         self._bytes: dict[str, int] = dict.fromkeys(SOURCES, 0)
-        self._seconds: dict[str, float] = dict.fromkeys(SOURCES, 0.0)
         self._checkpoints = ReadCheckpoints()
 
     def run(self, on_progress: Callable[[], None] = lambda: None) -> Recovered:
@@ -146,18 +143,15 @@ class Recovery:
             step=step,
             bytes_by_source=self._bytes,
             seconds=time.perf_counter() - started_s,
-            seconds_by_source=self._seconds,
             remarks=tuple(self._checkpoints.remarks),
         )
 
     # -- all tensors are alive
 
     def _from_ranks(self, step: int, needed: Needed) -> State:
-        began_s = time.perf_counter()
         held = self._held_at(step)
         state = self._memory(needed, [held])
         self._finish("replica", self._transfer(needed, 0, held, state))
-        self._seconds["replica"] += time.perf_counter() - began_s
         return state.tensors
 
     def _held_at(self, step: int) -> HeldState:
@@ -223,7 +217,6 @@ class Recovery:
         """What this rank wants at one step; None where not all of it could be had."""
         held = [self._held_at(step), self._tiers.snapshots.get(step, HeldState({}))]
         # Other ranks send while this one reads.
-        began_s = time.perf_counter()
         state = self._memory(needed, held)
         transfer = self._transfer(needed, 0, held[0], state)
         from_memory = self._transfer(needed, 1, held[1], state, first_tag=2**20)
@@ -232,11 +225,8 @@ class Recovery:
             for cell in needed.cells
             if cell.offer == 1 and cell.destination == self._rank in cell.holders
         )
-        self._seconds["snapshot"] += time.perf_counter() - began_s
         is_complete = self._read(step, needed, state, saved_steps, on_progress)
-        began_s = time.perf_counter()
         self._finish("replica", transfer)
-        self._seconds["replica"] += time.perf_counter() - began_s
         self._finish("snapshot", from_memory)
         return state.tensors if is_complete else None
 
@@ -258,7 +248,6 @@ class Recovery:
             tensors = self._checkpoints.open(saved) if left and saved.step == step else None
             if tensors is None:
                 continue
-            began_s = time.perf_counter()
             layouts = self._wanted.layouts(saved_layouts(tensors, left))
             parts = parts_around(layouts, boxes, needed.targets[self._rank])
             for batch in batches(parts):
@@ -267,14 +256,11 @@ class Recovery:
                 put(found, state, boxes)
                 left -= found.tensors.keys()
                 on_progress()
-            self._seconds[saved.tier] += time.perf_counter() - began_s
         if left and self._can_initialise(step):
-            began_s = time.perf_counter()
             found = self._initial(left)
             self._bytes["initialisation"] += state_bytes(found.tensors)
             put(found, state, boxes)
             left = set()
-            self._seconds["initialisation"] += time.perf_counter() - began_s
         return not left
 
     def _initial(self, names: Collection[str]) -> HeldState:

@@ -26,7 +26,7 @@ from heterps_runtime.elastic.watch import STUCK
 from heterps_runtime.fleet.processes import LOST_HOST, Line, Member, Processes
 from heterps_runtime.fleet.worker_settings import WorkerSettings
 from heterps_runtime.run.hooks import PlanUpdate
-from heterps_runtime.run.launcher import first_cause, log_hint
+from heterps_runtime.run.rank_errors import RankError, first_cause, log_hint
 from heterps_runtime.specification.devices import torch_devices
 
 POLL_S = 0.005
@@ -196,7 +196,7 @@ class Supervisor:
         """
         number = self._names.index(device)
         message = f"rank {number} ({device}): it ended with code 1; " + log_hint(self._directory)
-        raise HeterpsError(first_cause(self._directory) or message)
+        raise first_cause(self._directory) or RankError(message, str(number))
 
     def _lose(self, member: Member, why: str, *, comes_back: bool = False) -> None:
         """A device has gone, or is to go; where it comes back, with a new process."""
@@ -250,7 +250,7 @@ class Supervisor:
             return
         cause = first_cause(self._directory)
         if cause is not None:
-            raise HeterpsError(cause)  # the others have lost that rank, which is about to end
+            raise cause  # the others have lost that rank, which is about to end
         update = self._generations.repair()
         self._on_message(f"{why}, and all are alive: connecting anew")
         self._adopt(update)

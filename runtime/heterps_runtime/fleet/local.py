@@ -13,7 +13,8 @@ from signal import Signals
 from heterps_runtime.fleet.processes import DeviceProcess, Line, Place, Say
 from heterps_runtime.fleet.worker_settings import WorkerSettings
 from heterps_runtime.process.template import ForkedProcess, Template
-from heterps_runtime.run.launcher import LOG_FILE, worker_environment
+from heterps_runtime.run.launcher import worker_environment
+from heterps_runtime.run.rank_errors import LOG_FILE
 from heterps_runtime.specification.hosts import Hosts, gloo_environment
 
 # The reader ends with the pipe, which a child of the process may hold a little longer.

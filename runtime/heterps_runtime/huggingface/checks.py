@@ -28,7 +28,7 @@ def check_config(config: Any, where: str, depth: int = 0) -> None:
         HeterpsError: With the field.
     """
     if depth > _DEEPEST:
-        raise HeterpsError(f"config of {where}: is too deep")
+        raise HeterpsError(f"config of {where}: is too deep; at most {_DEEPEST} levels")
     for key, value in config.items() if isinstance(config, dict) else ():
         is_kernel = str(key).endswith("_implementation") and value not in _IMPLEMENTATIONS
         if (key in _FETCHES and value) or is_kernel:

@@ -167,7 +167,7 @@ def imported(factory: str) -> Callable[[], Any]:
             raise HeterpsError(f"{factory}: {module_name} has no {attribute}{hint}")
         function = getattr(function, part)
     if not callable(function):
-        raise HeterpsError(f"{factory}: is not a function")
+        raise HeterpsError(f"{factory}: is of type {type(function).__name__}, expected a function")
     found: Callable[[], Any] = function
     return found
 

@@ -16,7 +16,12 @@ _BY_NAME = {
 }
 
 
-def _named(value: object) -> torch.dtype:
+def dtype_named(value: object) -> torch.dtype:
+    """Torch's format of a name.
+
+    Raises:
+        ValueError: It is none.
+    """
     if isinstance(value, torch.dtype):
         return value
     found = _BY_NAME.get(value) if isinstance(value, str) else None
@@ -25,7 +30,7 @@ def _named(value: object) -> torch.dtype:
     return found
 
 
-TorchDtype = Annotated[torch.dtype, PlainValidator(_named)]
+TorchDtype = Annotated[torch.dtype, PlainValidator(dtype_named)]
 
 
 def as_json(value: object) -> bytes:

@@ -111,5 +111,5 @@ class ModuleValues:
         """They were copied with the module."""
 
     def remarks(self) -> list[str]:
-        """None."""
+        """There are none."""
         return []

@@ -83,7 +83,9 @@ class PipelineTrainer:
     ) -> None:
         plan = plan if isinstance(plan, Plan) else Plan.from_file(plan)
         if program.loss is None:
-            raise HeterpsError("program: has no loss")
+            raise HeterpsError(
+                "program: has no loss; TrainingProgram(loss=...) says what is minimised"
+            )
         check_world(plan, int(os.environ.get("WORLD_SIZE", "1")))
         beginning = Beginning.of(model, seed, weights, resume)
         self._parts = Parts(plan, program, Ranks(plan, device), beginning)

@@ -184,7 +184,7 @@ def parse_input(text: str) -> InputSpecification:
         )
     shape = tuple(int(size) for size in re.split("[,x]", match["shape"]) if size)
     if 0 in shape:
-        raise HeterpsError(f"input {text!r}: a size is 0")
+        raise HeterpsError(f"input {text!r}: a size is 0; each must be at least 1")
     is_integer, classes = match["dtype"] in ("int64", "int32", "uint8"), match["classes"]
     if is_integer != (classes is not None) or classes == "0":
         raise HeterpsError(

@@ -2,12 +2,11 @@
 
 Each distinct layer is timed inside windows of neighbouring layers that run as stages do
 (`heterps_runtime.profiling.layer_timing`). Rounds visit all windows and sizes in random order, so
-that a drift of the machine does not fall on one layer; medians are taken over all rounds.
+that a drift of the machine does not fall on one layer; medians (`medians`) are over all rounds.
 """
 
 from __future__ import annotations
 
-import datetime
 import platform
 import random
 import time
@@ -15,24 +14,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Optimizer
-from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.process.allocator import keep_freed_memory
 from heterps_runtime.profiling.layer_timing import Window, measure_overhead
+from heterps_runtime.profiling.medians import measurement_of
 from heterps_runtime.profiling.observed_stage import ObservedModel
 from heterps_runtime.profiling.samples import (
-    LayerSamples,
     ProfileSamples,
     Settings,
     SizeSamples,
-    middle,
-    spread,
 )
 from heterps_runtime.profiling.windows import (
     MEMORY_SHARE,
@@ -120,7 +115,9 @@ def measure(
         run.run()
     finally:
         torch.set_num_threads(threads)
-    added = [_measurement(samples.sizes[size], size, dtype, settings) for size in micro_batch_sizes]
+    added = [
+        measurement_of(samples.sizes[size], size, dtype, settings) for size in micro_batch_sizes
+    ]
     if partial is not None:
         partial.unlink(missing_ok=True)
     replaced = {(entry.device_type, entry.micro_batch_size, entry.dtype) for entry in added}
@@ -240,58 +237,6 @@ class _Measuring:
 
 def _name(size: int, window: Range, part: int | str) -> str:
     return f"{size} layers {window[0]}-{window[1]} {part}"
-
-
-def _measurement(samples: SizeSamples, size: int, dtype: Dtype, settings: Settings) -> Measurement:
-    layers = [samples.of(index) for index in range(len(samples.distinct))]
-
-    def each(value: Callable[[LayerSamples], float]) -> tuple[float, ...]:
-        return tuple(_rounded(value(entry)) for entry in layers)
-
-    return Measurement(
-        device_type=settings.device_type,
-        micro_batch_size=size,
-        dtype=dtype,
-        date=datetime.date.today().isoformat(),
-        host=settings.host,
-        forward_s=each(lambda entry: middle(entry.forward_s)),
-        backward_s=each(lambda entry: middle(entry.backward_s)),
-        optimizer_s=each(lambda entry: middle(entry.optimizer_s)),
-        forward_spread_s=each(lambda entry: spread(entry.forward_s)),
-        backward_spread_s=each(lambda entry: spread(entry.backward_s)),
-        weight_gradient_s=each(lambda entry: entry.weight_gradient_s),
-        activation_bytes=each(lambda entry: entry.activation_bytes),
-        shared_bytes=each(lambda entry: entry.shared_bytes),
-        peak_bytes=each(lambda entry: entry.peak_bytes),
-        first_backward_bytes=each(lambda entry: entry.first_backward_bytes),
-        first_input_bytes=each(lambda entry: entry.first_input_bytes),
-        later_input_bytes=each(lambda entry: entry.later_input_bytes),
-        first_weight_bytes=each(lambda entry: entry.first_weight_bytes),
-        early_gradient_bytes=each(lambda entry: entry.early_gradient_bytes),
-        stage_forward_s=_interpolated(samples, "forward_s"),
-        stage_backward_s=_interpolated(samples, "backward_s"),
-        cut_s=_cut_s(samples),
-        num_repeats=min(len(entry.forward_s) for entry in layers),
-    )
-
-
-def _interpolated(samples: SizeSamples, field: str) -> tuple[float, ...]:
-    """Overhead of a stage for every layer that it may begin with; below 0 it takes less."""
-    known = sorted(samples.starts)
-    values = [middle(getattr(samples.starts[index], field)) for index in known]
-    return tuple(_rounded(v) for v in np.interp(range(len(samples.distinct)), known, values))
-
-
-def _cut_s(samples: SizeSamples) -> tuple[float, ...]:
-    """In proportion to the number of tensors, by the median of the cuts that were measured."""
-    crossing = samples.crossing
-    known = [middle(found) / crossing[cut] for cut, found in samples.cut_s.items()]
-    return tuple(_rounded(middle(known) * count if count > 1 else 0.0) for count in crossing)
-
-
-def _rounded(value: float) -> float:
-    """Five significant digits for seconds; a clock does not give more. Bytes are whole."""
-    return float(value) if value >= 1e5 else float(f"{value:.5g}")
 
 
 def check_device(device: str) -> None:

@@ -20,7 +20,7 @@ from heterps_runtime.network.dial import REMARK_EVERY_S
 from heterps_runtime.network.gate import Gate
 from heterps_runtime.network.host_board import ERROR, Board, DistantBoard, ServedBoard
 from heterps_runtime.network.tunnel import Tunnel
-from heterps_runtime.run.launcher import LostConnectionError
+from heterps_runtime.run.rank_errors import LostConnectionError
 from heterps_runtime.specification.hosts import Hosts
 
 # How long a host that only lost its connections waits to hear of the cause.

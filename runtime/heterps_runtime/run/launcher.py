@@ -28,15 +28,20 @@ from heterps_runtime.network.secret import VARIABLE as SECRET_VARIABLE
 from heterps_runtime.process.rank_log import rank_log_path
 from heterps_runtime.process.template import ForkedProcess, Template
 from heterps_runtime.results.result import RESULT_FILE
+from heterps_runtime.run.rank_errors import (
+    LOG_FILE,
+    LostConnectionError,
+    RankError,
+    errors_of,
+    first_cause,
+    log_hint,
+)
 from heterps_runtime.run.world import World
 from heterps_runtime.specification.hosts import gloo_environment
 
 WORKER_MODULE = "heterps_runtime.run.worker"
 LAUNCHER_VARIABLE = "HETERPS_LAUNCHER"
-LOG_FILE = "workers.log"
 POLL_S = 0.05
-# Last lines of the log that an error shows: the folder of a run may be gone by then.
-NUM_LOG_LINES = 8
 # How long ranks get to end by themselves before they are killed.
 GRACE_S = 10.0
 # After a first failure: the others lose their connections, and say so in their logs.
@@ -46,14 +51,10 @@ _OWN_FILES = (
     "run.json",
     RESULT_FILE,
     "reference.json",
-    "workers.log",
+    LOG_FILE,
     "rank-*.log",
     *(f"{name}-*.json" for name in ("plan", "measurements", "error", "result")),
 )
-
-
-class LostConnectionError(HeterpsError):
-    """Ranks of this host lost the others; the cause lies on another host."""
 
 
 class Workers(AbstractContextManager["Workers", None]):
@@ -126,7 +127,9 @@ class Workers(AbstractContextManager["Workers", None]):
             on_poll()
             look_at_others()
             if deadline_s is not None and time.monotonic() > deadline_s:
-                raise HeterpsError(f"the run was ended after {timeout_s:g} s; {self._log_hint()}")
+                raise HeterpsError(
+                    f"the run was ended after {timeout_s:g} s; {log_hint(self.directory)}"
+                )
         if self._failures():
             time.sleep(CONSEQUENCES_S)
             self._failed = self._failures()
@@ -161,26 +164,23 @@ class Workers(AbstractContextManager["Workers", None]):
         """One line: the first rank that failed by itself."""
         cause = first_cause(self.directory)
         if cause is not None:
-            return HeterpsError(cause)
+            return cause
         if not self._template.is_alive():
-            hint = self._log_hint()
+            hint = log_hint(self.directory)
             return HeterpsError(f"the process that starts the ranks was ended; {hint}")
         killed = min((rank for rank, code in self._failed.items() if code < 0), default=None)
         if killed is not None:
             name = signal.Signals(-self._failed[killed]).name
-            hint = self._log_hint(rank_log_path(self.directory, killed))
-            return HeterpsError(f"rank {killed} was ended by {name}; {hint}")
-        errors = _errors(self.directory)
+            hint = log_hint(self.directory, rank_log_path(self.directory, killed))
+            return RankError(f"rank {killed} was ended by {name}; {hint}", str(killed))
+        errors = errors_of(self.directory)
         if errors:
             first = errors[0]
-            hint = self._log_hint(rank_log_path(self.directory, first["rank"]))
+            hint = log_hint(self.directory, rank_log_path(self.directory, first["rank"]))
             text = f"rank {first['rank']}: {first['message']}; {hint}"
-            return LostConnectionError(text)
+            return LostConnectionError(text, first["rank"])
         code = next(iter(self._failed.values()))
-        return HeterpsError(f"the workers ended with code {code}; {self._log_hint()}")
-
-    def _log_hint(self, rank_log: Path | None = None) -> str:
-        return log_hint(self.directory, rank_log)
+        return HeterpsError(f"the workers ended with code {code}; {log_hint(self.directory)}")
 
     def _end(self) -> None:
         """Ends what still runs, and waits for it."""
@@ -195,22 +195,6 @@ class Workers(AbstractContextManager["Workers", None]):
                     process.wait(max(0.0, deadline_s - time.monotonic()) + 0.1)
         for reader in self._readers:
             reader.join()
-
-
-def first_cause(directory: Path) -> str | None:
-    """What the first rank says that failed by itself; None where none did."""
-    causes = [error for error in _errors(directory) if not error["is_lost_rank"]]
-    if not causes:
-        return None
-    first = causes[0]
-    where = f"rank {first['rank']}" + (f" ({first['device']})" if first["device"] else "")
-    return f"{where}: {first['message']}"
-
-
-def _errors(directory: Path) -> list[dict[str, Any]]:
-    """What the ranks left that failed, the first one first."""
-    errors = [json.loads(path.read_text()) for path in directory.glob("error-*.json")]
-    return sorted(errors, key=lambda error: float(error["time_s"]))
 
 
 def run_ranks(
@@ -254,16 +238,6 @@ def run_reference(
     arguments = [str(directory), "--reference"]
     with Workers(template, directory, arguments, environment) as workers:
         workers.wait(lambda line: None, lambda: None, timeout_s)
-
-
-def log_hint(directory: Path, rank_log: Path | None = None) -> str:
-    """The end of a rank's log, or where it has none of the log of all."""
-    for name, path in (("its", rank_log), ("the workers'", directory / LOG_FILE)):
-        text = path.read_text(errors="replace") if path is not None and path.exists() else ""
-        lines = [line for line in text.splitlines() if line.strip()][-NUM_LOG_LINES:]
-        if lines:
-            return "\n".join([f"{name} log ends with:", *lines])
-    return "they left no log"
 
 
 def prepare_directory(directory: Path) -> None:

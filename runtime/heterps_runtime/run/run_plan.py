@@ -20,7 +20,6 @@ from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import (
-    LOG_FILE,
     WORKER_MODULE,
     Workers,
     prepare_directory,
@@ -28,6 +27,7 @@ from heterps_runtime.run.launcher import (
     worker_environment,
 )
 from heterps_runtime.run.parent import RunState
+from heterps_runtime.run.rank_errors import LOG_FILE
 from heterps_runtime.run.several_hosts import announce
 from heterps_runtime.run.starting_point import begin
 from heterps_runtime.run.world import World

@@ -16,12 +16,12 @@ from heterps_runtime.huggingface.library import modules_of
 from heterps_runtime.process.template import Template
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import (
-    LOG_FILE,
     WORKER_MODULE,
     Workers,
     prepare_directory,
     worker_environment,
 )
+from heterps_runtime.run.rank_errors import LOG_FILE
 from heterps_runtime.run.world import World
 from heterps_runtime.specification.hosts import gloo_environment, machine_identity
 from heterps_runtime.specification.run import SPECIFICATION_FILE, RunSpecification

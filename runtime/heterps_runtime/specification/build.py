@@ -39,7 +39,9 @@ def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()
     check_plan(problem, plan)
     check_groups(problem.profile, plan)
     if plan.job != problem.job:
-        raise PlanMismatchError("the plan was made for another job than the problem's")
+        raise PlanMismatchError(
+            f"the plan was made for another job than the problem's: {_differences(problem, plan)}"
+        )
     if problem.profile.source is None:
         raise HeterpsError(
             f"the model profile {problem.profile.name!r} has no 'source': the model cannot be built"
@@ -47,6 +49,16 @@ def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()
     for event in events:
         if event.slow is not None:
             _check_slowdown(problem, plan, event)
+
+
+def _differences(problem: Problem, plan: Plan) -> str:
+    """The fields of a job that differ."""
+    planned, asked = plan.job, problem.job
+    return "; ".join(
+        f"{name}: {getattr(planned, name)} in the plan, {getattr(asked, name)} in the problem"
+        for name in type(planned).model_fields
+        if getattr(planned, name) != getattr(asked, name)
+    )
 
 
 def _check_slowdown(problem: Problem, plan: Plan, slowdown: RunEvent) -> None:

@@ -196,10 +196,6 @@ class StageModule(nn.Module):
         """The stage's parameters by their names in the whole model (a tied one: its first)."""
         return dict(self._own)
 
-    def parameter_names(self) -> tuple[str, ...]:
-        """Names of the stage's parameters in the whole model."""
-        return tuple(self._own)
-
     def tied_names(self) -> frozenset[str]:
         """Which of them other layers use, too; their gradients add up over all owners."""
         return frozenset(name for name in self._own if len(self.parameter_layers[name]) > 1)

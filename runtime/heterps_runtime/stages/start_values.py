@@ -85,7 +85,7 @@ class Initialised:
         """They hold what the model's constructor gave them."""
 
     def remarks(self) -> list[str]:
-        """None."""
+        """There are none."""
         return []
 
 
@@ -105,7 +105,7 @@ class Blank:
         """They are filled later."""
 
     def remarks(self) -> list[str]:
-        """None."""
+        """There are none."""
         return []
 
 
@@ -121,7 +121,7 @@ class Sharing:
         self._source, self._held = source, held
 
     def parameters(self, module: nn.Module, names: Collection[str]) -> dict[str, Tensor]:
-        """Held ones by reference."""
+        """Those that are held, by reference; others as the source has them."""
         held = {name: self._held[name].detach() for name in names if name in self._held}
         return {**held, **self._source.parameters(module, set(names) - set(held))}
 

@@ -287,8 +287,3 @@ def _in_order(
     entries: Iterable[tuple[str, StoredTensor]],
 ) -> list[tuple[str, StoredTensor]]:
     return sorted(entries, key=lambda item: (item[1].file, item[1].start, item[1].length))
-
-
-def checksum(tensor: Tensor) -> int:
-    """CRC-32 of a tensor's bytes."""
-    return zlib.crc32(flat_bytes(tensor.cpu()))

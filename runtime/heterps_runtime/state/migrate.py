@@ -62,7 +62,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, owned: OwnedStages) -> Wanted:
-        """All of a rank."""
+        """All that the stages of a rank hold."""
         return cls(
             frozenset(owned.parameters),
             frozenset(name for stage in owned.modules.values() for name in stage.buffers_by_name()),
@@ -206,11 +206,6 @@ def held_by(owned: OwnedStages) -> HeldState:
         for name, buffer in module.buffers_by_name().items():
             add(name, VALUE, buffer, owned.slices.get(name))
     return HeldState(tensors, places)
-
-
-def state_of(owned: OwnedStages) -> State:
-    """All that belongs to the stages of a rank: parameters, buffers, optimizer state."""
-    return held_by(owned).tensors
 
 
 def load_optimizer_state(owned: OwnedStages, state: Mapping[str, Mapping[str, Tensor]]) -> None:

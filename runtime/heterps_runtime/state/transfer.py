@@ -40,7 +40,7 @@ class Peers(NamedTuple):
 
     @classmethod
     def of(cls, communicator: Communicator) -> Peers:
-        """Processes."""
+        """Ranks that are processes."""
         return cls(communicator, ProcessMessenger(communicator))
 
 
@@ -76,7 +76,7 @@ class Piece(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """How many."""
+        """How many bytes these are."""
         return self.stop - self.start
 
 

@@ -49,7 +49,7 @@ class BatchCalls(NamedTuple):
         )
 
     def of_model(self) -> tuple[BatchCall, ...]:
-        """All of them."""
+        """The calls of all layers."""
         return tuple(call for own in self.calls.values() for call in own)
 
 

@@ -1,7 +1,7 @@
 """Cross entropy of logits of which every rank has those of some classes.
 
 Nobody ever has all logits: the group adds up three numbers for each place, as the cost model counts
-(`tracing.tensor_splits.SOFTMAX_SUMS`): the largest logit, the sum of the exponentials, and the
+(`tracing.divided_operations.SOFTMAX_SUMS`): the largest logit, the sum of the exponentials, and the
 target's logit.
 """
 

@@ -1,17 +1,15 @@
 """What of every layer a tensor-parallel group splits, counted from what a traced pass did.
 
-An operation is split where it reads a part of a parameter or of a tensor; then so is what it makes.
-What is split by inputs ends it: every device has a sum's term of all numbers. In front, every
-device reads the whole, and gets a term of its gradient.
+The operations are gone through in `divided_operations`; here are their sums as documents.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
-from torch import Tensor, nn
+from torch import nn
 
 from heterps_configs.documents.model.tensor_split import (
     DIVIDED_NUMBERS,
@@ -21,25 +19,15 @@ from heterps_configs.documents.model.tensor_split import (
 )
 from heterps_runtime.models.layers import Layer
 from heterps_runtime.models.recording import canonical_names
-from heterps_runtime.tracing.common_heads import Unit, UnitFlow, unit_of, with_common_heads
+from heterps_runtime.tracing.common_heads import unit_of, with_common_heads
+from heterps_runtime.tracing.divided_operations import Counted, Division, LayerSums
 from heterps_runtime.tracing.linear_pairs import flow_of, linear_sizes
-from heterps_runtime.tracing.operation_log import (
-    EMBEDDING,
-    LOG_SOFTMAX,
-    ExpertsCall,
-    Operation,
-    OperationLog,
-    memory_of,
-    num_bytes,
-)
+from heterps_runtime.tracing.operation_log import OperationLog, memory_of
 from heterps_runtime.tracing.split_layouts import Section, sections_of
 from heterps_runtime.tracing.tensor_plan import Piece, parameter_owners, tensor_plan
 
-# A softmax over a split vocabulary sums its largest logits, its sums, and the targets' logits.
-SOFTMAX_SUMS = 3
-_SUM_ELEMENT_BYTES = 4
-# What they make is a number for each place, of which those sums already told.
-_LOSSES = frozenset({"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
+# Numbers of a whole pass that are the same for any number of samples.
+_OF_NO_SAMPLE = frozenset({"shared_bytes"})
 
 
 def tensor_splits(
@@ -61,7 +49,7 @@ def tensor_splits(
     layer_of_call = _layer_of_call(layers)
     names = _with_copies(log, parameters)
     plan = _pieces(module, layers, log, names)
-    found = _Division(plan, names, layer_of_call, len(layers)).run(log)
+    found = Division(plan, names, layer_of_call, len(layers)).run(log)
     return _as_documents(module, layers, plan, found, batch_size)
 
 
@@ -106,32 +94,6 @@ def _pieces(
     return with_common_heads(layers, tensor_plan(module, flow))
 
 
-# Of a layer's numbers, those that are counted operation by operation.
-_Counted = Literal[
-    "forward_flops", "backward_flops", "activation_bytes", "memory_traffic_bytes",
-    "shared_bytes", "deferred_bytes",
-]  # fmt: skip
-_OF_NO_SAMPLE = frozenset({"shared_bytes"})
-
-
-class _Sums:
-    """Running sums of one layer.
-
-    Attributes:
-        divided: What divides into which units.
-    """
-
-    def __init__(self) -> None:
-        self.divided: dict[Unit, dict[_Counted, float]] = {}
-        self.forward_sums: list[float] = []
-        self.backward_sums: dict[int, float] = {}
-
-    def add(self, number: _Counted, unit: Unit, value: float) -> None:
-        """More of what divides into these units."""
-        own = self.divided.setdefault(unit, {})
-        own[number] = own.get(number, 0.0) + value
-
-
 def _with_copies(log: OperationLog, parameters: Mapping[int, str]) -> dict[int, str]:
     """Names of parameters by memory, that of their copies and of what is selected of them too."""
     names = dict(parameters)
@@ -144,120 +106,11 @@ def _with_copies(log: OperationLog, parameters: Mapping[int, str]) -> dict[int, 
     return names
 
 
-class _Division:
-    """One walk over the passes.
-
-    Attributes:
-        split: By memory of the tensors of which every device has a part, into which units they
-            divide.
-        whole: Of a copy of a whole tensor, the memory and the bytes of that tensor.
-    """
-
-    def __init__(
-        self,
-        plan: Mapping[str, Piece],
-        names: Mapping[int, str],
-        layer_of_call: Mapping[int, int],
-        num_layers: int,
-    ) -> None:
-        self._plan, self._names, self._layer_of_call = plan, names, layer_of_call
-        self._flow = UnitFlow(plan.values())
-        self.split: dict[int, Unit] = {}
-        self.whole: dict[int, tuple[int, float]] = {}
-        self.sums = [_Sums() for _ in range(num_layers)]
-
-    def run(self, log: OperationLog) -> list[_Sums]:
-        for operation in log.operations:
-            self._step(operation)
-        for experts in log.experts:
-            self._sum_experts(experts)
-        kept: tuple[tuple[_Counted, list[tuple[int, int, float]]], ...] = (
-            ("activation_bytes", log.saved),
-            ("shared_bytes", log.shared),
-            ("deferred_bytes", log.deferred),
-        )
-        for number, entries in kept:
-            for call, memory, size in entries:
-                if memory in self.split:
-                    self._at(call).add(number, self.split[memory], size)
-        return self.sums
-
-    def _at(self, call: int) -> _Sums:
-        return self.sums[self._layer_of_call[call]]
-
-    def _step(self, operation: Operation) -> None:
-        sums = self._at(operation.call)
-        memories = [memory_of(tensor) for tensor in operation.read]
-        pieces = [self._plan[self._names[m]] for m in memories if self._names.get(m) in self._plan]
-        made = [tensor for tensor in operation.made if memory_of(tensor) not in self._names]
-        units = [unit_of(piece) for piece in pieces]
-        units += [self.split[memory] for memory in memories if memory in self.split]
-        if not units:
-            if operation.is_copy and made:
-                self.whole[memory_of(made[0])] = self._origin(operation.read[0])
-            return
-        unit = min(units)
-        way: _Counted = "backward_flops" if operation.is_backward else "forward_flops"
-        sums.add(way, unit, operation.flops)
-        ends = self._ends(operation, pieces)
-        if not ends:
-            self.split.update(
-                (memory_of(tensor), self._flow.made(operation, tensor, unit)) for tensor in made
-            )
-        for memory, size in operation.moved:
-            if memory in self.split:
-                sums.add("memory_traffic_bytes", self.split[memory], size)
-        if not operation.is_backward and made:
-            of_experts = any(piece.of_experts for piece in pieces)
-            if ends and not of_experts and operation.name not in _LOSSES:
-                sums.forward_sums += [num_bytes(tensor) for tensor in made]
-            if not of_experts:
-                self._note_entering(operation, sums)
-            if operation.name == LOG_SOFTMAX:
-                self._sum_softmax(operation.made[0], sums)
-
-    def _ends(self, operation: Operation, pieces: Sequence[Piece]) -> bool:
-        """Whether every device makes a term of a sum over the group."""
-        if operation.name == EMBEDDING or operation.name in _LOSSES:
-            return True
-        # The same parameter may be a table in front and a head behind.
-        roles = {
-            "column" if piece.unit == "vocabulary" and piece.role == "row" else piece.role
-            for piece in pieces
-        }
-        return ("column" if operation.is_backward else "row") in roles
-
-    def _note_entering(self, operation: Operation, sums: _Sums) -> None:
-        """What is read whole gets a sum of gradients, once in a layer."""
-        for tensor, follows in zip(operation.read, operation.follows, strict=True):
-            memory = memory_of(tensor)
-            if follows and memory not in self.split and memory not in self._names:
-                sums.backward_sums.setdefault(*self._origin(tensor))
-
-    def _sum_experts(self, experts: ExpertsCall) -> None:
-        sums = self._at(experts.call)
-        if not any(self._plan[name].of_experts for name in experts.parameters & {*self._plan}):
-            return
-        sums.forward_sums += [num_bytes(tensor) for tensor in experts.made]
-        for tensor in experts.read:
-            sums.backward_sums.setdefault(*self._origin(tensor))
-
-    def _sum_softmax(self, made: Tensor, sums: _Sums) -> None:
-        places = made.numel() // made.shape[1 if made.dim() > 2 else -1]
-        sums.forward_sums += [float(places * _SUM_ELEMENT_BYTES)] * SOFTMAX_SUMS
-
-    def _origin(self, tensor: Tensor) -> tuple[int, float]:
-        """Memory of what a tensor is a copy of, and its bytes: of what is repeated, once."""
-        memory = memory_of(tensor)
-        once = min(num_bytes(tensor), float(tensor.untyped_storage().nbytes()))
-        return self.whole.get(memory, (memory, once))
-
-
 def _as_documents(
     module: nn.Module,
     layers: Sequence[Layer],
     plan: Mapping[str, Piece],
-    found: Sequence[_Sums],
+    found: Sequence[LayerSums],
     batch_size: int,
 ) -> list[TensorSplit | None]:
     names = canonical_names(module)
@@ -320,7 +173,7 @@ def _divided_numbers(
     sizes: Mapping[str, int],
     tied: set[str],
     tables: set[str],
-    counted: Mapping[_Counted, float],
+    counted: Mapping[Counted, float],
     batch_size: int,
 ) -> dict[str, Any]:
     """What divides into one number of units.
@@ -338,6 +191,6 @@ def _divided_numbers(
         "tied_parameters": sum(sizes[name] for name in sizes if name in tied),
         **{
             number: counted.get(number, 0.0) / (1 if number in _OF_NO_SAMPLE else batch_size)
-            for number in get_args(_Counted)
+            for number in get_args(Counted)
         },
     }

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.models.dtypes import dtype_named
 
 # By the name that the program gives each.
 Encoded = Mapping[str, Any]
@@ -180,7 +181,7 @@ def _decoded(value: Any) -> Any:
         return {key: _decoded(entry) for key, entry in value["mapping"]}
     kind = "array" if "array" in value else "tensor"
     data = bytearray(base64.b64decode(value[kind]))
-    number_format = getattr(torch, value["format"])
+    number_format = dtype_named(value["format"])
     # An empty buffer is refused.
     flat = torch.frombuffer(data, dtype=number_format) if data else torch.empty(0).to(number_format)
     found = flat.reshape(value["shape"])

@@ -53,7 +53,7 @@ def first_batch(program: TrainingProgram, data: Any, size: int) -> tuple[Any, Te
     else:
         samples = list(islice(iter(data), size))
     if not samples:
-        raise HeterpsError("data: is empty")
+        raise HeterpsError("data: is empty; at least one sample is needed")
     if program.collate is collate_samples and isinstance(samples[0], Mapping):
         # What a model takes is numbers; what is none is for people.
         texts = {key for key, value in samples[0].items() if isinstance(value, str | bytes)}

@@ -58,7 +58,7 @@ class SampleOrder(NamedTuple):
             HeterpsError: It is empty, or smaller than a batch that may not be incomplete.
         """
         if self.num_samples == 0:
-            raise HeterpsError("data: is empty")
+            raise HeterpsError("data: is empty; at least one sample is needed")
         if self.drop_last and self.num_samples < self.batch_size:
             raise HeterpsError(
                 f"data: has {self.num_samples} samples, fewer than a batch of {self.batch_size}, "

@@ -125,7 +125,8 @@ def test_a_new_plan_begins_the_book_anew_and_prepares_for_what_may_come_back(
     back = Situation(problem, problem, plan, (), step=0, num_steps=9)
     assert opened.book.find(back, frozenset(problem.device_named))
     # One of the two is lost, or the third comes back.
-    assert opened.book.num_pages == 3
+    for alive in (frozenset({"fast"}), frozenset({"middle-0"})):
+        assert opened.book.find(back, alive) is not None
 
 
 @pytest.mark.slow

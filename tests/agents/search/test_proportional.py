@@ -10,15 +10,17 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.search.proportional import (
+    Rule,
+    by_count,
+    by_memory,
+    by_speed,
     cut_in_proportion,
-    even_placement,
-    memory_proportional_placement,
-    speed_proportional_placement,
+    divided,
 )
 from heterps_agents.search.starts import simple_codes
 from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import InfeasibleError
-from heterps_envs.closed_form.placement import decode
+from heterps_envs.closed_form.placement import Placement, decode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from tests.envs.small_problems import with_splits
@@ -41,8 +43,12 @@ def test_a_heavy_layer_goes_to_one_device() -> None:
     np.testing.assert_array_equal(cut_in_proportion(weight, np.ones(3)), [2, 3, 5])
 
 
+def placed(problem: Problem, rule: Rule) -> Placement:
+    return decode(divided(problem, Question.of(problem, Budget(1)), rule))
+
+
 def test_even_uses_every_device_in_the_order_of_the_file(make_problem: MakeProblem) -> None:
-    placement = even_placement(make_problem())
+    placement = placed(make_problem(), by_count)
     assert [stage.device_class for stage in placement] == [0, 0, 1, 1, 1, 2, 2]
     lengths = [stage.last_layer - stage.first_layer + 1 for stage in placement]
     assert max(lengths) - min(lengths) <= 1
@@ -51,18 +57,17 @@ def test_even_uses_every_device_in_the_order_of_the_file(make_problem: MakeProbl
 def test_even_leaves_the_last_devices_idle_when_there_are_more_than_layers(
     make_problem: MakeProblem,
 ) -> None:
-    placement = even_placement(make_problem(counts=(4, 4, 4)))
+    placement = placed(make_problem(counts=(4, 4, 4)), by_count)
     assert [stage.device_class for stage in placement] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
 
 
 def test_fast_devices_get_more_layers_and_large_ones_more_bytes(make_problem: MakeProblem) -> None:
     problem = make_problem(counts=(1, 1, 1))
-    by_speed = speed_proportional_placement(problem)
-    assert by_speed[0].last_layer > even_placement(problem)[0].last_layer
+    assert placed(problem, by_speed)[0].last_layer > placed(problem, by_count)[0].last_layer
     state = problem.tables.state_bytes
     held = [
         state[stage.first_layer : stage.last_layer + 1].sum() / problem.tables.memory_bytes[kind]
-        for kind, stage in enumerate(memory_proportional_placement(problem))
+        for kind, stage in enumerate(placed(problem, by_memory))
     ]
     assert max(held) < 2 * min(held)
 

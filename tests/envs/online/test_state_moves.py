@@ -1,11 +1,10 @@
-"""Moves between plans: nothing moves in vain, sources share the work, equal devices keep layers."""
+"""Moves between plans: nothing moves in vain, sources share the work."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -14,27 +13,21 @@ from hypothesis import strategies as st
 from heterps_configs.documents.cluster import (
     Cluster,
     DeviceGroup,
-    HostTimes,
     Link,
-    LinkOverride,
     Node,
 )
 from heterps_configs.documents.plan import LayerRange, Plan
-from heterps_envs.closed_form.placement import PlacedStage
+from heterps_envs.online.equal_devices import keep_in_place
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import (
     CHUNK_BYTES,
     Move,
-    keep_in_place,
     missing_layers,
     move_s,
-    moved_bytes,
     pays_back,
     state_moves,
 )
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.binding import bind
-from heterps_envs.simulator.simulate import estimate
 from tests.envs.small_problems import any_plans, chain_problem, device_type, plan_of
 
 SLOW = Link(latency_s=0.5, bandwidth_bytes_per_s=100.0)
@@ -199,19 +192,6 @@ def test_of_a_group_each_device_has_its_share_and_gets_what_it_lacks() -> None:
     assert missing_layers(divided, ["d0-0"]) == (1, 2)
 
 
-def test_of_equal_devices_those_form_a_group_that_hold_most_of_their_new_parts() -> None:
-    problem = four_layers([8 * CHUNK_BYTES] * 4)
-    alone = plan_of(problem, {"a": (0, 3, "d0-0")}, {("a",): [0, 1, 2]})
-    (stage,) = alone.stages
-    old, new = (
-        alone.changed(stages=(stage.changed(devices=devices),))
-        for devices in (("d0-0", "d0-1"), ("d0-1", "d0-0"))
-    )
-    kept = keep_in_place(problem, old, new)
-    assert kept.stages[0].devices == ("d0-0", "d0-1")
-    assert state_moves(problem, old, kept) == []
-
-
 def test_devices_of_a_node_share_its_link_to_another_node_and_not_the_links_inside() -> None:
     problem = on_nodes(four_layers())
     moves = [Move(0, "d1-0", "d0-0", 20), Move(1, "d1-1", "d0-0", 30), Move(2, "d1-0", "d1-1", 300)]
@@ -230,66 +210,6 @@ def test_what_nobody_holds_comes_from_storage_which_all_share() -> None:
     assert move_s(problem, moves, overhead_s=0.0, storage_bytes_per_s=10.0) == pytest.approx(2.0)
     left = without_devices(problem, ["d0-1", "d1-1"])
     assert state_moves(left, old, new) == moves
-
-
-@given(st.data(), st.sampled_from(["one node", "three nodes"]))
-@settings(max_examples=40, deadline=None)
-def test_equal_devices_are_exchanged_for_the_fewest_bytes_at_the_same_step_time(
-    data: st.DataObject, shape: str
-) -> None:
-    problem = four_layers() if shape == "one node" else on_nodes(four_layers())
-    old, new = data.draw(any_plans(problem)), data.draw(any_plans(problem))
-    kept = keep_in_place(problem, old, new)
-    assert estimate(problem, kept).step_time_s == estimate(problem, new).step_time_s
-    assert kept.changed(stages=new.stages) == new
-    fewest = min(
-        moved_bytes(state_moves(problem, old, renamed(new, dict(zip("abcd", order, strict=False)))))
-        for first in permutations(("d0-0", "d0-1"))
-        for second in permutations(("d1-0", "d1-1"))
-        for order in [(*first, *second)]
-    )
-    assert moved_bytes(state_moves(problem, old, kept)) == fewest
-
-
-def renamed(plan: Plan, order: dict[str, str]) -> Plan:
-    new_names = dict(zip(("d0-0", "d0-1", "d1-0", "d1-1"), order.values(), strict=True))
-    return plan.changed(
-        stages=tuple(stage.changed(devices=(new_names[stage.devices[0]],)) for stage in plan.stages)
-    )
-
-
-def test_an_idle_equal_device_that_holds_a_layer_gets_it_back() -> None:
-    problem = four_layers(counts=(4, 1))
-    old = bind(problem, [PlacedStage(0, 1, 0), PlacedStage(2, 3, 0)], planner="test", seed=0)
-    new = chain(problem, "d0-2", "d0-2", "d0-3", "d0-3")
-    kept = keep_in_place(problem, old, new)
-    assert kept.devices == old.devices
-    assert state_moves(problem, old, kept) == []
-    left = without_devices(problem, [old.devices[0]])
-    assert old.devices[0] not in keep_in_place(left, old, new).devices
-
-
-@pytest.mark.parametrize("difference", ["link", "host", "direction"])
-def test_devices_that_differ_in_their_links_or_hosts_are_not_exchanged(difference: str) -> None:
-    problem = on_nodes(four_layers())
-    nodes = list(problem.cluster.nodes)
-    changes: dict[str, object] = {}
-    if difference == "host":
-        nodes[0] = nodes[0].changed(host=HostTimes(action_s=1e-3))
-    if difference == "link":
-        fast = Link(latency_s=0.0, bandwidth_bytes_per_s=1e6)
-        changes["link_overrides"] = (LinkOverride(between=("a", "c"), link=fast),)
-    if difference == "direction":
-        reverse = Link(latency_s=0.0, bandwidth_bytes_per_s=1e6)
-        nodes[2] = nodes[2].changed(reverse_link=reverse)
-    fields = {name: getattr(problem.cluster, name) for name in Cluster.model_fields}
-    cluster = Cluster.model_validate({**fields, "nodes": tuple(nodes), **changes})
-    changed = replace(problem, cluster=cluster)
-    first = ("d1-0", "d1-1") if difference == "direction" else ("d0-0", "d0-1")
-    old = chain(problem, first[0], first[0], first[1], first[1])
-    new = chain(problem, first[1], first[1], first[0], first[0])
-    assert keep_in_place(problem, old, new).devices == old.devices
-    assert keep_in_place(changed, old, new) is new
 
 
 def test_a_move_pays_within_the_horizon_and_beyond_the_spread_of_its_gain() -> None:

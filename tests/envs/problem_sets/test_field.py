@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 
 import pytest
@@ -17,7 +19,6 @@ from heterps_envs.problem_sets.field import (
     FieldCase,
     described,
     field_problem,
-    fingerprint,
 )
 
 # Not the set that versions are judged on: its problems are looked at by no test.
@@ -81,6 +82,21 @@ def test_a_problem_depends_on_its_case_and_seed_alone() -> None:
     case = CASES[13]
     assert field_problem(case, SEED) == field_problem(case, SEED)
     assert described(field_problem(case, SEED)) != described(field_problem(case, SEED + 100))
+
+
+def fingerprint(seed: int) -> str:
+    """16 hexadecimal digits of the problems of a set: clusters, models, batches."""
+    digest = hashlib.sha256()
+    for case in CASES:
+        problem = field_problem(case, seed)
+        layers = [
+            [layer.num_parameters, f"{layer.forward_flops:.3e}", f"{layer.output_bytes:.3e}"]
+            for layer in problem.profile.layers
+        ]
+        job = problem.job.model_dump(mode="json", exclude_defaults=True)
+        parts = [problem.cluster.model_dump(mode="json"), layers, job]
+        digest.update(json.dumps(parts, sort_keys=True).encode())
+    return digest.hexdigest()[:16]
 
 
 def test_the_frozen_set_is_not_the_development_set_and_stays_what_it_is() -> None:

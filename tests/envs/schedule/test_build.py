@@ -15,8 +15,8 @@ from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Action, Schedule
 from heterps_envs.schedule.build import build_schedule
-from heterps_envs.schedule.zero_bubble import held_micro_batches
 from heterps_envs.simulator.binding import bind
+from tests.envs.reference_schedule import held_micro_batches
 from tests.envs.small_problems import FAST, any_plans, chain_problem, plan_of
 
 SLOW = Link(latency_s=0.3, bandwidth_bytes_per_s=2.0)

@@ -11,9 +11,11 @@ from heterps.html_report.improvements import improvements
 from heterps.html_report.reasons import reasons
 from heterps.planning.place import place
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_configs.library import load_cluster, load_profile
+from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.simulate import simulated_step_time_s
 
 
@@ -71,3 +73,19 @@ def test_moves_of_cuts_are_simulated(problem: Problem, plan: Plan) -> None:
             moved = plan.changed(stages=stages)
             assert [stage.last_layer for stage in moved.stages] != ends
             assert move.step_time_s == pytest.approx(simulated_step_time_s(problem, moved))
+
+
+def test_a_cut_beside_a_single_layer_whose_state_is_divided_is_moved_both_ways(
+    problem: Problem,
+) -> None:
+    def divided(last_layer: int, *layers: int) -> Plan:
+        stages = (PlacedStage(0, last_layer, 0, 2), PlacedStage(last_layer + 1, 13, 1, 2))
+        plan = bound_plan(problem, stages, planner="hand", seed=0)
+        return plan.changed(sharded_state=LayerRange.all_of(set(layers)))
+
+    moves = reasons(problem, divided(6, 2, 7))[0].moves
+    assert moves is not None
+    assert {move.layer: move.step_time_s for move in moves} == {
+        6: pytest.approx(simulated_step_time_s(problem, divided(5, 2, 6, 7))),
+        7: pytest.approx(simulated_step_time_s(problem, divided(7, 2))),
+    }

@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from heterps.micro_batches.outlooks import BOUND_IS_ABOVE
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
-from heterps.planning.explain import Explanation, explain
+from heterps.planning.explain import explain
+from heterps.planning.explanation import Explanation
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.reports.tables import dropped_lines, explanation_table, idle_lines, size_lines
 from heterps_agents.finishing.idle_devices import Found, IdleClass, Lifted
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.job import Strategy
+from heterps_configs.documents.plan import LayerRange
 from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.simulate import estimate
 from tests.heterps.small_profiles import PLAIN
 
@@ -55,6 +59,66 @@ def test_each_choice_costs_what_the_plan_with_it_costs() -> None:
         assert all(each.option != stage.option for each in stage.alternatives)
 
 
+def sharded(*layers: int) -> PlaceResult:
+    """Two replicas of layers 0 to 6, two of 7 to 13, and these layers' state divided."""
+    _, result = placed("gpt2", ALL.changed(tensor_parallel=(1, 2)))
+    stages = (PlacedStage(0, 6, 0, 2, degree=2), PlacedStage(7, 13, 0, 2, degree=2))
+    plan = bound_plan(result.problem, stages, planner="greedy", seed=0)
+    plan = plan.changed(sharded_state=LayerRange.all_of(set(layers)))
+    return replace(result, plan=plan, estimate=estimate(result.problem, plan))
+
+
+@pytest.mark.parametrize(
+    ("layers", "counts", "others"),
+    [
+        ((), (0, 0), {7}),
+        (range(14), (7, 7), {0}),
+        ((0, 1), (2, 0), {0, 7}),
+        ((5, 6, 7, 9), (2, 2), {0, 7}),
+    ],
+    ids=["none", "all", "some with the first", "some, over two stages"],
+)
+def test_a_stage_says_whether_all_some_or_none_of_its_layers_divide_their_state(
+    layers: tuple[int, ...], counts: tuple[int, int], others: set[int]
+) -> None:
+    result = sharded(*layers)
+    explanation = explain(result.problem, result)
+    assert tuple(each.num_sharded_layers for each in explanation.stages) == counts
+    assert [each.option.shards_state for each in explanation.stages] == [n > 0 for n in counts]
+    front = explanation.stages[0]
+    found = {
+        each.num_sharded_layers: each.step_time_s
+        for each in front.alternatives
+        if each.option[:-1] == front.option[:-1]
+    }
+    assert found.keys() == others
+    rest = {layer for layer in layers if layer > 6}
+    for count in others:
+        changed = result.plan.changed(sharded_state=LayerRange.all_of({*range(count), *rest}))
+        assert found[count] == estimate(result.problem, changed).step_time_s
+
+
+def test_other_choices_leave_the_layers_whose_state_is_divided_as_they_are() -> None:
+    result = sharded(1, 2, 8)
+    front = explain(result.problem, result).stages[0]
+    (halved,) = (each for each in front.alternatives if each.option.degree == 1)
+    stages = (PlacedStage(0, 6, 0, 4), PlacedStage(7, 13, 0, 2, degree=2))
+    plan = bound_plan(result.problem, stages, planner="greedy", seed=0)
+    plan = plan.changed(sharded_state=LayerRange.all_of({1, 2, 8}))
+    assert halved.num_sharded_layers == 2
+    assert halved.step_time_s == estimate(result.problem, plan).step_time_s
+
+
+def test_the_table_names_how_many_layers_divide_their_state() -> None:
+    result = sharded(1, 2, *range(7, 14))
+    table = explanation_table(explain(result.problem, result))
+    ways = [str(cell) for cell in table.columns[2].cells]
+    assert ways == [
+        "tensor parallel 2, state sharded 2 layers x 2",
+        "tensor parallel 2, state sharded x 2",
+    ]
+
+
 def test_what_does_not_fit_is_said_with_the_bytes_that_are_missing() -> None:
     problem, result = placed("llama-70b", ALL.changed(tensor_parallel=(8,)))
     explanation = explain(problem, result)
@@ -85,6 +149,23 @@ def test_a_planner_that_chooses_no_options_is_named() -> None:
         result = place(problem, "pipeedge")
     note = explain(problem, result).note
     assert note.endswith("the planner pipeedge places each stage on one device that keeps all")
+
+
+def test_a_planner_that_computes_layers_again_by_its_own_cost_is_not_said_to_keep_all() -> None:
+    problem = load_problem("gpt2", "a100-v100", strategy=ALL)
+    with pytest.warns(UserWarning, match="pipeedge places each stage"):
+        result = place(problem, "pipeedge")
+    first, *rest = result.plan.stages
+    again = first.changed(recompute_layers=(first.first_layer,))
+    own = replace(result, plan=result.plan.changed(stages=(again, *rest)))
+    note = explain(problem, own).note
+    assert note.endswith("the planner pipeedge chooses how stages are carried out by its own cost")
+
+
+def test_the_command_names_a_planner_that_chooses_no_options(heterps: Heterps) -> None:
+    asked = ("place", "gpt2", "-c", "a100-v100", "--micro-batch", "8", "--explain")
+    told = heterps(*asked, "-p", "pipeedge")
+    assert "the planner pipeedge places each stage on one device that keeps all" in told.out
 
 
 def test_options_that_planners_left_out_come_with_their_reason() -> None:

@@ -16,8 +16,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from heterps.commands.train import load_config
 from heterps.reports.run_tensorboard import NAMES as BOARD_RUNS
 from heterps.run_commands import demo
-from heterps_configs.errors import HeterpsError
 from heterps_runtime.huggingface.source import huggingface_source
+from heterps_runtime.run.rank_errors import RankError
 from heterps_runtime.tracing.trace import trace_source
 
 Heterps = Callable[..., Any]
@@ -235,7 +235,7 @@ def test_the_error_of_a_failed_rank_names_its_log(
     log.touch()
 
     def failed(*arguments: object, **options: object) -> None:
-        raise HeterpsError("rank 1 (fast): it failed")
+        raise RankError("rank 1 (fast): it failed", rank="1")
 
     monkeypatch.setattr("heterps.run_commands.conduct.run_plan", failed)
     outcome = heterps("run", plan, "--run-directory", tmp_path)

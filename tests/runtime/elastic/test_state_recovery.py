@@ -21,7 +21,7 @@ from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.checkpoint import counts_elsewhere, load_state_dict, pieces_of
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep
 from heterps_runtime.state.layout import HeldState, state_bytes
-from heterps_runtime.state.migrate import held_by, state_of
+from heterps_runtime.state.migrate import held_by
 from heterps_runtime.state.remote_storage import RemoteStorage
 from heterps_runtime.state.remote_upload import upload_checkpoint
 from tests.runtime.group_plans import grouped, sharing
@@ -90,8 +90,8 @@ def test_no_checkpoint_is_read_where_a_replica_is_alive(
     assert {back.recovered.step for back in found.values()} == {3}
     for device, back in found.items():
         sources = back.recovered.bytes_by_source
-        before = state_of(run.owned[device])
-        new = {n: s for n, s in state_of(wanted[device]).items() if n not in before}
+        before = held_by(run.owned[device]).tensors
+        new = {n: s for n, s in held_by(wanted[device]).tensors.items() if n not in before}
         assert sources["replica"] == state_bytes(new)
         assert sum(sources.values()) == sources["replica"]
     owned = _owned(found)
@@ -243,7 +243,7 @@ def test_remote_storage_out_of_reach_is_a_remark(broken: _Broken) -> None:
 def test_held_state_is_as_it_was_where_a_recovery_fails(broken: _Broken) -> None:
     before = {
         name: {key: tensor.clone() for key, tensor in tensors.items()}
-        for name, tensors in state_of(broken.run.owned["d0"]).items()
+        for name, tensors in held_by(broken.run.owned["d0"]).tensors.items()
     }
 
     def lose_connection(device: str) -> CheckpointTiers:
@@ -254,7 +254,7 @@ def test_held_state_is_as_it_was_where_a_recovery_fails(broken: _Broken) -> None
 
     with pytest.raises(RuntimeError, match="Connection closed"):
         recovered(_survivors(broken.run, "d2"), broken.specification, lose_connection)
-    after = state_of(broken.run.owned["d0"])
+    after = held_by(broken.run.owned["d0"]).tensors
     assert after.keys() == before.keys()
     for name, tensors in after.items():
         assert all(torch.equal(tensor, before[name][key]) for key, tensor in tensors.items())
@@ -301,7 +301,7 @@ def test_slices_that_nobody_alive_has_are_read(
     if "local" in sources:
         # Not a whole state: the rest is alive.
         every = trained(problem, chain_of(problem, devices=("d0",)), 1)
-        assert 0 < _total(found)["local"] < 0.8 * state_bytes(state_of(every.owned["d0"]))
+        assert 0 < _total(found)["local"] < 0.8 * state_bytes(held_by(every.owned["d0"]).tensors)
 
 
 @pytest.mark.slow
@@ -361,7 +361,7 @@ def test_joining_device_gets_all_from_replicas_and_idle_ones_nothing(dtype: str)
     assert sum(found["d0"].recovered.bytes_by_source.values()) == 0
     assert not found["d0"].owned.modules
     d3 = found["d3"].recovered.bytes_by_source["replica"]
-    assert d3 == state_bytes(state_of(found["d3"].owned)) > 0
+    assert d3 == state_bytes(held_by(found["d3"].owned).tensors) > 0
     found_losses = losses_from(_owned(found), specification, 2)
     # The stages that stayed are those of the run itself.
     expected = [run.step() for _ in range(2)]

@@ -122,7 +122,7 @@ def test_rank_never_holds_more_than_its_part_and_one_tensor(
         stage = build_stage(source, profile, StagePart(2, 3, 2, seed=0), start=start)
     module = build_module(source)
     with LiveBytes() as filling:
-        held = start.parameters(module, stage.parameter_names())
+        held = start.parameters(module, stage.parameters_by_name())
     own = [tensor.nbytes for tensor in held.values()]
     assert sum(own) <= filling.most <= sum(own) + max(own)
     # The model's constructor asks for memory of one parameter after another.

@@ -68,7 +68,7 @@ def test_a_malformed_input_is_named(text: str, reason: str) -> None:
         (f"{HERE}:raises", "raises raised RuntimeError: no such thing"),
         (f"{HERE}:returns_number", "returned int, expected a torch.nn.Module"),
         (f"{HERE}:sequentia", "has no sequentia; did you mean sequential"),
-        (f"{HERE}:WIDTH", "is not a function"),
+        (f"{HERE}:WIDTH", "is of type int, expected a function"),
         ("no_such_package.models:make", "cannot import no_such_package.models"),
     ],
 )

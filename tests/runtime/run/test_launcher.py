@@ -12,12 +12,8 @@ import pytest
 
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.process.template import Template
-from heterps_runtime.run.launcher import (
-    LAUNCHER_VARIABLE,
-    LOG_FILE,
-    Workers,
-    worker_environment,
-)
+from heterps_runtime.run.launcher import LAUNCHER_VARIABLE, Workers, worker_environment
+from heterps_runtime.run.rank_errors import LOG_FILE, RankError
 from heterps_runtime.run.worker import report_error
 from heterps_runtime.run.world import World
 from heterps_runtime.transport.lost_ranks import LostRankError
@@ -84,8 +80,9 @@ def test_first_rank_that_failed_by_itself_is_reported(tmp_path: Path) -> None:
     report_error(tmp_path, "0", "a", LostRankError("Connection closed by peer [127.0.0.1]"))
     report_error(tmp_path, "1", "b", HeterpsError("the factory returns no module"))
     report_error(tmp_path, "2", "c", ValueError("later"))
-    with pytest.raises(HeterpsError, match=r"^rank 1 \(b\): the factory returns no module$"):
+    with pytest.raises(RankError, match=r"^rank 1 \(b\): the factory returns no module$") as found:
         _run(tmp_path, "raise SystemExit(1)")
+    assert found.value.rank == "1"
 
 
 def test_error_file_holds_one_line_and_the_traceback(tmp_path: Path) -> None:
@@ -105,8 +102,10 @@ def test_a_killed_rank_is_named_and_the_others_end(tmp_path: Path) -> None:
         f"pathlib.Path({str(tmp_path)!r}, f'pid-{{rank}}').write_text(str(os.getpid()))\n"
         "time.sleep(600) if rank == 0 else os.kill(os.getpid(), 9)\n"
     )
-    with pytest.raises(HeterpsError, match=r"^rank 1 was ended by SIGKILL; they left no log$"):
+    killed = r"^rank 1 was ended by SIGKILL; they left no log$"
+    with pytest.raises(RankError, match=killed) as found:
         _run(tmp_path, program)
+    assert found.value.rank == "1"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid-0").read_text()), 0)
 

@@ -198,7 +198,8 @@ def test_plan_for_another_model_is_refused() -> None:
 def test_plan_for_another_job_is_refused() -> None:
     problem = problem_of("sequential")
     other = problem_of("sequential", schedule="gpipe")
-    with pytest.raises(PlanMismatchError, match="another job"):
+    reason = "another job than the problem's: schedule: gpipe in the plan, 1f1b in the problem$"
+    with pytest.raises(PlanMismatchError, match=reason):
         run_plan(problem, chain_of(other, 3), RunSettings(steps=1))
 
 

@@ -19,7 +19,7 @@ from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.build import build_stages
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.layout import VALUE
-from heterps_runtime.state.migrate import migrate, state_of
+from heterps_runtime.state.migrate import held_by, migrate
 from heterps_runtime.transport.communication import Communicator
 from tests.runtime.small_runs import plan_of, problem_of
 
@@ -70,7 +70,7 @@ def test_what_stays_on_its_rank_is_not_moved(
     trainer = Trainer(_specification(cut=2, model=model), tmp_path, communicator)
     trainer.run()
     old = trainer.owned
-    before = state_of(old)
+    before = held_by(old).tensors
     specification = _specification(cut=3, model=model)
     modules = build_stages(specification, "d0")
     new = OwnedStages(specification, modules, communicator)
@@ -79,6 +79,6 @@ def test_what_stays_on_its_rank_is_not_moved(
         assert new.parameters[name].data_ptr() == parameter.data_ptr()
     buffers = {n: b for module in modules.values() for n, b in module.buffers_by_name().items()}
     assert all(bool((buffer == before[name][VALUE]).all()) for name, buffer in buffers.items())
-    after = state_of(new)
+    after = held_by(new).tensors
     assert set(after) == set(before)
     assert all(after[n]["exp_avg"] is before[n]["exp_avg"] for n in new.parameters)

@@ -19,7 +19,7 @@ from heterps_runtime.network.dial import dial
 from heterps_runtime.network.secret import VARIABLE
 from heterps_runtime.run import host_group
 from heterps_runtime.run.host_group import HostGroup
-from heterps_runtime.run.launcher import LostConnectionError
+from heterps_runtime.run.rank_errors import LostConnectionError
 from heterps_runtime.specification.hosts import Hosts, gloo_environment, machine_identity
 from tests.runtime.elastic.small_runs import wait_until
 from tests.runtime.networks import SECRET, free_port
@@ -196,7 +196,7 @@ def test_a_host_that_only_lost_its_connections_reports_the_cause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = _together(
-        _fails(LostConnectionError("rank 0: Connection closed by peer")),
+        _fails(LostConnectionError("rank 0: Connection closed by peer", rank="0")),
         _fails(HeterpsError("rank 1 (d1): ValueError: no")),
     )
     assert [str(error) for error in found] == [
@@ -204,7 +204,7 @@ def test_a_host_that_only_lost_its_connections_reports_the_cause(
         "rank 1 (d1): ValueError: no",
     ]
     monkeypatch.setattr(host_group, "CAUSE_S", 0.3)
-    found = _together(_fails(LostConnectionError("lost")), lambda group: None)
+    found = _together(_fails(LostConnectionError("lost", rank="0")), lambda group: None)
     assert str(found[0]) == "lost", "where nobody knows the cause, that is the error"
 
 

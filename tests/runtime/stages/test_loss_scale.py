@@ -20,7 +20,7 @@ from heterps_runtime.stages.loss_scale import LOSS_SCALE, LossScale
 from heterps_runtime.stages.master_weights import MASTER, MasterWeights
 from heterps_runtime.stages.optimizer import build_optimizer
 from heterps_runtime.stages.stage import StagePart
-from heterps_runtime.state.migrate import load_optimizer_state, state_of
+from heterps_runtime.state.migrate import held_by, load_optimizer_state
 from tests.runtime.small_runs import chain_of, plan_of, problem_of
 
 STEPS = 6
@@ -45,7 +45,7 @@ def _masters(run: LocalRun) -> dict[str, Tensor]:
     return {
         name: state[MASTER]
         for owned in run.owned.values()
-        for name, state in state_of(owned).items()
+        for name, state in held_by(owned).tensors.items()
     }
 
 
@@ -171,7 +171,7 @@ def test_other_formats_have_none() -> None:
     assert LossScale.for_format("float32") is None
     run = LocalRun.of(problem_of("sequential"), chain_of(problem_of("sequential"), 3))
     run.step()
-    states = [state for owned in run.owned.values() for state in state_of(owned).values()]
+    states = [state for owned in run.owned.values() for state in held_by(owned).tensors.values()]
     assert all(LOSS_SCALE not in state for state in states)
 
 
@@ -183,7 +183,9 @@ def test_the_scale_moves_to_another_plan_and_reaches_a_rank_without_parameters()
     for owned in old.owned.values():
         assert owned.loss_scale is not None
         owned.loss_scale.state.copy_(torch.tensor([512.0, 3.0]))
-    held = {name: dict(s) for owned in old.owned.values() for name, s in state_of(owned).items()}
+    held = {
+        name: dict(s) for owned in old.owned.values() for name, s in held_by(owned).tensors.items()
+    }
     receiver = next(iter(new.owned.values()))
     for name, parameter in receiver.parameters.items():
         parameter.data = held[name]["value"]

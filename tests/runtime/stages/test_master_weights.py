@@ -22,7 +22,7 @@ from heterps_runtime.state.checkpoint_files import (
     unfinished_path,
 )
 from heterps_runtime.state.checkpoint_storage import write_tensors
-from heterps_runtime.state.migrate import load_optimizer_state, state_of
+from heterps_runtime.state.migrate import held_by, load_optimizer_state
 from tests.runtime.small_runs import chain_of, problem_of, sequential
 
 SIZES = (5, 40, 3)
@@ -109,7 +109,7 @@ def _masters(run: LocalRun) -> dict[str, Tensor]:
     return {
         name: state[MASTER]
         for owned in run.owned.values()
-        for name, state in state_of(owned).items()
+        for name, state in held_by(owned).tensors.items()
         if MASTER in state
     }
 
@@ -117,7 +117,11 @@ def _masters(run: LocalRun) -> dict[str, Tensor]:
 def test_copies_move_to_another_plan_with_their_parameters() -> None:
     old, new = _local_run(2), _local_run(4)
     old.step()
-    held = {name: state for owned in old.owned.values() for name, state in state_of(owned).items()}
+    held = {
+        name: state
+        for owned in old.owned.values()
+        for name, state in held_by(owned).tensors.items()
+    }
     for owned in new.owned.values():
         own = {name: held[name] for name in owned.parameters}
         for name, parameter in owned.parameters.items():

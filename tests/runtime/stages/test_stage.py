@@ -138,7 +138,7 @@ def test_a_stage_holds_its_own_parameters_and_no_others(name: str) -> None:
     _, _, whole = _whole_model(name, 2)
     expected = dict(whole.named_parameters())
     stages = _stages(name, 3, 2)
-    used = {key for stage in stages for key in stage.parameter_names()}
+    used = {key for stage in stages for key in stage.parameters_by_name()}
     assert used <= expected.keys()
     for stage in stages:
         assert {id(p) for p in stage.parameters()} == {

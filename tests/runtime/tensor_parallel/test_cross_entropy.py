@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heterps_runtime.tensor_parallel.cross_entropy import SplitCrossEntropy
-from heterps_runtime.tracing.tensor_splits import SOFTMAX_SUMS
+from heterps_runtime.tracing.divided_operations import SOFTMAX_SUMS
 from tests.runtime.tensor_parallel.thread_sums import ThreadGroup
 
 CLASSES = ((0, 4), (4, 5), (5, 11))

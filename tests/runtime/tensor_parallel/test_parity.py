@@ -109,7 +109,9 @@ def test_a_group_computes_what_one_device_computes(name: str, shares: tuple[floa
         return (stage, *_trained(case, stage))
 
     for stage, own_loss, own in group.run(work):
-        assert stage.slices.keys() & stage.parameter_names() == case.found.parameters.keys()
+        assert (
+            stage.slices.keys() & stage.parameters_by_name().keys() == case.found.parameters.keys()
+        )
         assert own_loss == pytest.approx(loss, rel=0, abs=1e-12)
         assert own.keys() == gradients.keys()
         for key, gradient in own.items():
@@ -157,7 +159,9 @@ def test_ranks_that_share_a_key_and_value_have_terms_of_its_gradient(
         assert own_loss == pytest.approx(loss, rel=0, abs=1e-12)
         assert own.keys() == gradients.keys()
         held = [other for other, _, _ in found]
-        assert stage.slices.keys() & stage.parameter_names() == case.found.parameters.keys()
+        assert (
+            stage.slices.keys() & stage.parameters_by_name().keys() == case.found.parameters.keys()
+        )
         for key in own:
             piece = stage.slices.get(key)
             expected = gradients[key] if piece is None else piece.of(gradients[key])

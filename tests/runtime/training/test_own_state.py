@@ -92,6 +92,13 @@ def test_what_cannot_be_saved_is_named() -> None:
         TrainingProgram(state={"count": 3})  # type: ignore[dict-item]
 
 
+def test_a_format_of_numbers_is_looked_up_and_never_asked_of_torch() -> None:
+    """torch imports a module that it is asked for by name."""
+    saved = {"own": {"tensor": "", "format": "onnx", "shape": [0]}}
+    with pytest.raises(HeterpsError, match="expected a dtype of torch"):
+        OwnState({"own": Kept()}).load(saved)
+
+
 def test_other_names_are_told() -> None:
     saved = OwnState({"old": Kept(1), "both": Kept(2)}).encoded()
     both, new = Kept(), Kept(7)

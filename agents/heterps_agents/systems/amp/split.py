@@ -69,7 +69,7 @@ class Stages(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Of stages."""
+        """How many stages there are."""
         return len(self.ring_s_per_byte)
 
 

@@ -52,7 +52,7 @@ class Ranked(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """By AMP's cost."""
+        """Of a step, by AMP's cost."""
         return self.found.split.seconds
 
 

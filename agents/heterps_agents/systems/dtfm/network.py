@@ -24,7 +24,7 @@ class Traffic(NamedTuple):
 
     @property
     def num_devices(self) -> int:
-        """N."""
+        """Number of devices, N."""
         return len(self.gradient_s)
 
     def kinds(self) -> Integers:

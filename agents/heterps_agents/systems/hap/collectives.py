@@ -39,13 +39,8 @@ class Rates(NamedTuple):
         return Term((link.latency_s + whole_s,) * n, (0.0,) * n)
 
     def ways_of(self, kinds: tuple[CollectiveKind, ...]) -> list[CollectiveKind]:
-        """Those that are known."""
+        """Those of some kinds whose links are known."""
         return [kind for kind in kinds if kind in self.links]
-
-    def threshold(self, padded: CollectiveKind, grouped: CollectiveKind) -> float:
-        """The grouped kind wins where n times the largest share is above this (large tensors)."""
-        links = self.links
-        return links[padded].bandwidth_bytes_per_s / links[grouped].bandwidth_bytes_per_s
 
 
 def uniform_rates(devices: int, link: Link) -> Rates:

@@ -18,13 +18,13 @@ import numpy as np
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.system import PERIOD, OwnCost, System, SystemAnswer
-from heterps_agents.systems.heterps.elastic_counts import (
+from heterps_agents.systems.heterps.elastic_chain import (
     ElasticChain,
     ElasticPlan,
-    cheapest,
     plan_of,
     steady_chain,
 )
+from heterps_agents.systems.heterps.elastic_counts import cheapest
 from heterps_agents.systems.heterps.provisioning import AmdahlStage, provision
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.placement import PlacedStage, Placement
@@ -48,7 +48,7 @@ class HeterpsPrice(System):
     name = "heterps-price"
 
     def why_not(self, problem: Problem) -> str | None:
-        """It has one objective."""
+        """Its one objective is the price of a sample."""
         if problem.job.objective != "price":
             return f"minimises the price of a sample; the job asks for {problem.job.objective}"
         return None

@@ -41,7 +41,7 @@ class WorkerTables(NamedTuple):
 
     @property
     def num_layers(self) -> int:
-        """L."""
+        """Number of layers, L."""
         return len(self.state_bytes)
 
     @property

@@ -116,7 +116,7 @@ class GradientSums:
         return found
 
     def _optimizer_s(self, pipe: Pipe) -> Floats:
-        """Of each stage."""
+        """(S,) seconds of the optimizer step of each stage."""
         firsts = (0, *pipe.ends[:-1])
         columns = [
             self._step_s[group.degree][:, self._graph.class_of[group.kind]] for group in pipe.groups

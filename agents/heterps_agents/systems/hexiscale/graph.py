@@ -20,28 +20,21 @@ LEAST_S, LEAST_BYTES = 1e-15, 1.0
 
 
 class Graph(Protocol):
-    """What a partition sees: U kinds of devices.
-
-    Attributes:
-        counts: (U,) devices of each kind.
-        weights: (2, U) speed and memory of one device.
-        bandwidth: (U, U) bytes per second of the link between a device of one kind and another
-            device of one; 0: there is none.
-    """
+    """What a partition sees: U kinds of devices."""
 
     @property
     def counts(self) -> Integers:
-        """See above."""
+        """(U,) devices of each kind."""
         ...
 
     @property
     def weights(self) -> Floats:
-        """See above."""
+        """(2, U) speed and memory of one device."""
         ...
 
     @property
     def bandwidth(self) -> Floats:
-        """See above."""
+        """(U, U) bytes per second between devices of two kinds; 0: no link."""
         ...
 
 

@@ -44,7 +44,7 @@ class DegreeTimes:
 
     @cached_property
     def class_of(self) -> Mapping[str, int]:
-        """Of each device."""
+        """The class of each device."""
         return self.problem.class_of
 
     def pace(self, size: int) -> DegreePace:
@@ -105,7 +105,7 @@ class DegreePace:
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """Up to the size."""
+        """Those of the times, up to the size of a normal group."""
         return tuple(degree for degree in self.times.degrees if degree <= self.size)
 
     def seconds(self, device: str, degree: int) -> float:

@@ -26,21 +26,16 @@ MAX_GROUPINGS = 2000
 
 
 class Pace(Protocol):
-    """How long devices take.
-
-    Attributes:
-        size: Devices of a normal group.
-        degrees: Devices that a group may have, smallest first; none is above `size`.
-    """
+    """How long devices take."""
 
     @property
     def size(self) -> int:
-        """See above."""
+        """Devices of a normal group."""
         ...
 
     @property
     def degrees(self) -> tuple[int, ...]:
-        """See above."""
+        """Devices that a group may have, smallest first; none is above `size`."""
         ...
 
     def seconds(self, device: str, degree: int) -> float:

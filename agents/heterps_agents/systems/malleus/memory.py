@@ -71,7 +71,7 @@ class DegreeMemory(NamedTuple):
     by_degree: Mapping[int, StageMemory]
 
     def room(self, group: Group, stage: int, num_stages: int) -> int:
-        """As its own size has it."""
+        """Layers that a stage on the group has room for, by what groups of its size hold."""
         own = self.by_degree[len(group.devices)]
         return own.most_layers(stage, num_stages, 1.0, group.devices)
 

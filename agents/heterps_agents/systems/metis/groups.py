@@ -79,14 +79,14 @@ class Devices:
         self._groups: dict[tuple[tuple[str, ...], int, int], Group | None] = {}
 
     def sums(self, degree: int) -> Sums:
-        """Of layers at a degree."""
+        """Sums over layers, of groups of a degree."""
         if degree not in self._sums:
             self._sums[degree] = Sums.of(at_degree(self.problem, degree))
         return self._sums[degree]
 
     @cached_property
     def links(self) -> NodeLinks:
-        """Between devices."""
+        """The links between devices."""
         return NodeLinks.of(self.problem)
 
     @cached_property

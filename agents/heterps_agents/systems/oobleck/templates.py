@@ -27,12 +27,10 @@ class Template(NamedTuple):
 
     Attributes:
         sizes: Layers of each stage.
-        bottleneck: Index of the slowest stage, the last of equals.
         iteration_s: With `MICRO_BATCHES_PER_STAGE` micro-batches for each stage.
     """
 
     sizes: tuple[int, ...]
-    bottleneck: int
     iteration_s: float
 
     @property
@@ -41,10 +39,10 @@ class Template(NamedTuple):
         return self.iteration_s / (MICRO_BATCHES_PER_STAGE * len(self.sizes))
 
 
-def iteration_s(weights_s: Sequence[float], sizes: Sequence[int]) -> tuple[float, int]:
-    """Iteration time of a split, and its bottleneck stage (section 4.1.2).
+def iteration_s(weights_s: Sequence[float], sizes: Sequence[int]) -> float:
+    """Iteration time of a split (section 4.1.2).
 
-    With stages s of w_s seconds, k* the slowest, from 0, and N micro-batches,
+    With stages s of w_s seconds, k* the slowest, the last of equals, from 0, and N micro-batches,
     `T = sum w + (N - S + k* - 1) w_k* + sum_{s >= k*} w_s`.
 
     Args:
@@ -57,7 +55,7 @@ def iteration_s(weights_s: Sequence[float], sizes: Sequence[int]) -> tuple[float
     stages = [sum(weights_s[start:stop]) for start, stop in pairwise(edges)]
     slowest = max(range(len(stages)), key=lambda index: (stages[index], index))
     turns = (MICRO_BATCHES_PER_STAGE - 1) * len(stages) + slowest - 1
-    return sum(stages) + turns * stages[slowest] + sum(stages[slowest:]), slowest
+    return sum(stages) + turns * stages[slowest] + sum(stages[slowest:])
 
 
 def best_template(weights_s: Sequence[float], num_stages: int) -> Template:
@@ -81,10 +79,10 @@ def best_template(weights_s: Sequence[float], num_stages: int) -> Template:
         for stop in range(start + 1, num_layers + 1):
             sizes = _around(weights_s, start, stop, num_stages)
             if sizes is not None:
-                found = iteration_s(weights_s, sizes)[0], sizes
+                found = iteration_s(weights_s, sizes), sizes
                 best = found if best is None else min(best, found)
     assert best is not None, "the slowest stage of any split is tried"
-    return Template(best[1], iteration_s(weights_s, best[1])[1], best[0])
+    return Template(sizes=best[1], iteration_s=best[0])
 
 
 def _around(

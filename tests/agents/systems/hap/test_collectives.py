@@ -23,16 +23,15 @@ class Published(NamedTuple):
     grouped_gather: float
     scatter: float
     grouped_scatter: float
-    thresholds: tuple[float, float]
     padded_ms: float
     grouped_ms: float
 
 
 # Source: `worker.py` of HAP's code, of 2023-06-29, 2023-06-21 and 2023-09-28.
 SETS = {
-    "A": Published(815418707, 549828906, 876490907, 512358434, (1.4830, 1.7107), 30.81, 30.51),
-    "B": Published(2911974213, 1823299698, 2697857772, 2031969976, (1.5971, 1.3277), 8.63, 9.20),
-    "C": Published(9463184466, 9146232360, 9740459122, 8756865799, (1.0347, 1.1123), 2.66, 1.83),
+    "A": Published(815418707, 549828906, 876490907, 512358434, 30.81, 30.51),
+    "B": Published(2911974213, 1823299698, 2697857772, 2031969976, 8.63, 9.20),
+    "C": Published(9463184466, 9146232360, 9740459122, 8756865799, 2.66, 1.83),
 }
 # Two machines of one kind and six of another, by the speeds of that file.
 SHARES = shares_by_speed([3858755112937.0] * 2 + [2149250936815.0] * 6)
@@ -51,17 +50,6 @@ def rates(of: Published) -> Rates:
             "reduce-scatter": link(of.scatter),
             "grouped reduce-scatter": link(of.grouped_scatter),
         },
-    )
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_the_threshold_follows_from_the_measured_bandwidths(name: str) -> None:
-    found = rates(SETS[name])
-    assert found.threshold("all-gather", "grouped all-gather") == pytest.approx(
-        SETS[name].thresholds[0], abs=5e-5
-    )
-    assert found.threshold("reduce-scatter", "grouped reduce-scatter") == pytest.approx(
-        SETS[name].thresholds[1], abs=5e-5
     )
 
 

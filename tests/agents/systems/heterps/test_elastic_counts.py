@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterps_agents.systems.heterps.elastic_counts import (
-    ElasticChain,
-    cheapest,
-    cheapest_at,
-    elastic_frontier,
-    plan_of,
-    steady_chain,
-)
+from heterps_agents.systems.heterps.elastic_chain import ElasticChain, plan_of, steady_chain
+from heterps_agents.systems.heterps.elastic_counts import cheapest, cheapest_at, elastic_frontier
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.formula import evaluate
 from heterps_envs.closed_form.kernel_tables import kernel_tables

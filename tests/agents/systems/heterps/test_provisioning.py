@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterps_agents.systems.heterps.elastic_counts import ElasticChain, cheapest
+from heterps_agents.systems.heterps.elastic_chain import ElasticChain
+from heterps_agents.systems.heterps.elastic_counts import cheapest
 from heterps_agents.systems.heterps.provisioning import (
     AmdahlStage,
     Provisioning,
