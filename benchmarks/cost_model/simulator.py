@@ -27,7 +27,8 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.model.layer import LayerProfile
 from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.library import load_profile
 from heterps_envs.closed_form.formula import evaluate
 from heterps_envs.closed_form.kernel_tables import kernel_tables

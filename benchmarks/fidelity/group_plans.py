@@ -13,7 +13,8 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Node
 from heterps_configs.documents.device import DeviceType, Emulation
 from heterps_configs.documents.job import Job, Schedule
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_runtime.specification.build import check_runnable, why_not_run

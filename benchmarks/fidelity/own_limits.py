@@ -18,8 +18,9 @@ from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Job, Optimizer, Schedule
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate

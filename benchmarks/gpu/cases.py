@@ -16,7 +16,8 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType, shipped_device_types
 from heterps_configs.documents.job import Job, Optimizer, Schedule
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.discovery.card_types import match_card
 from heterps_runtime.profiling.profiler import Conditions, measure

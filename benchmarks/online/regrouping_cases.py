@@ -20,9 +20,10 @@ from heterps_configs.documents.device import DeviceType, Emulation
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import OnlineSettings, RunSettings
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.results.measurements import Measurements

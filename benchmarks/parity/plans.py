@@ -10,7 +10,8 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job, Optimizer, Schedule
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.tensor_parallel.by_batch import find_batch_calls
 

@@ -32,7 +32,8 @@ from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model.layer import LayerProfile
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.field import CASES, SEEDS, SIZES, FieldCase, described, field_problem

@@ -25,8 +25,9 @@ from heterps_configs.documents.device import DeviceType, Emulation
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.documents.stage import Stage
 from heterps_configs.documents.yaml_files import write_text
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate

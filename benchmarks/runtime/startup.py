@@ -27,8 +27,9 @@ from benchmarks.shared.common import parse_options, report
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.specification.build import build_specification

@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.group_slice import (
     GroupSlice,

@@ -15,7 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem import Problem

@@ -10,7 +10,8 @@ from pathlib import Path
 from heterps.exports.read_accelerate import places_of_layers, read_device_map
 from heterps.exports.read_megatron import MegatronArguments, read_megatron
 from heterps.exports.shape import Blocks, blocks_of
-from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.placement import check_plan

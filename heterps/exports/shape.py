@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 
 # A block of a stack, as modules are named: `model.layers.7`.

@@ -10,7 +10,8 @@ from heterps.exports.predicted import kept_texts
 from heterps.exports.scripts import STACKS, as_path, as_words, is_stack, model_and_data
 from heterps.exports.shape import blocks_of, blocks_of_stages
 from heterps_configs.documents.model.source import ModelSource
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_runtime.specification.torch_plan import (

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from heterps.reports.folding import StageGroup, stage_groups
-from heterps_configs.documents.plan import LayerRange, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.workload import stage_cost

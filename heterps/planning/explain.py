@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.explanation import Alternative, ExplainedStage, Explanation
 from heterps_agents.finishing.idle_devices import idle_classes
-from heterps_configs.documents.plan import LayerRange, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.options import Memory, StageOption, options_of

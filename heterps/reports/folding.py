@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from heterps.reports.ways import plan_ways_text, way_text
 from heterps_configs.documents.estimate import Estimate
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 
 # More rows than this do not fit a screen, nor a page.

@@ -21,7 +21,8 @@ from heterps_configs.documents.model.layer import LayerProfile
 from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
 from heterps_envs.closed_form.placement import PlacedStage, Placement, decode
 from heterps_envs.cost_tables import CostTables, StageOptions

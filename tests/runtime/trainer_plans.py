@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 
 
 def plan_of_cuts(*cuts: int, num_layers: int = 5) -> Plan:

@@ -20,7 +20,7 @@ import numpy as np
 from heterps_agents.asymmetric.judged import Judge, Judged
 from heterps_agents.asymmetric.shares import least_longest
 from heterps_agents.asymmetric.weave import Lane, Part, Weave, plan_of_weave
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.workload import stage_cost

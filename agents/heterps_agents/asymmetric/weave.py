@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, pairwise
 from typing import NamedTuple
 
-from heterps_configs.documents.plan import Bound, LayerRange, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Bound, LayerRange, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.options import Memory
 
 # Of a tensor-parallel group its devices; most have one.

@@ -28,7 +28,8 @@ from heterps_agents.finishing.finds import finds_of
 from heterps_agents.finishing.near_plan import best_near
 from heterps_agents.interface.planner import Budget
 from heterps_agents.plan_choices.divided_state import choose_divided
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s

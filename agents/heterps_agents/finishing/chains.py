@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from heterps_configs.documents.plan import Pipeline, Stage
+from heterps_configs.documents.plan import Pipeline
+from heterps_configs.documents.stage import Stage
 
 
 class Column(NamedTuple):

@@ -11,7 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from heterps_configs.documents.plan import LayerRange, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import feasible_step_time_s

@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 
 from heterps_agents.interface.planner import Budget
-from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.placement import PlacedStage, Placement, placement_of
 from heterps_envs.problem import Problem

@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 
 from heterps_agents.finishing.chains import Chain, Column, routed
-from heterps_configs.documents.plan import Bound, Plan, Stage
+from heterps_configs.documents.plan import Bound, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Integers
 from heterps_envs.layer_costs.tensor_parallel import split_at
 from heterps_envs.problem import Problem

@@ -20,9 +20,10 @@ from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.elastic.records import MembershipChange
 from heterps_runtime.elastic.run_elastic import run_elastic

@@ -23,8 +23,6 @@ from heterps_configs.documents.numbers import (
 from heterps_configs.documents.stage import Stage
 from heterps_configs.problems import InconsistentError, repeated
 
-__all__ = ["Bound", "BoundStatus", "LayerRange", "Pipeline", "Plan", "Stage"]
-
 # A step of many micro-batches takes longer than what each of its passes may.
 StepSeconds = Annotated[Number, Field(ge=0)]
 BoundStatus = Literal["proven", "bounded", "unknown"]

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_envs.closed_form.formula import CUT_BIT, MAX_REPLICAS, OPTION_MASK, REPLICA_SHIFT
 from heterps_envs.closed_form.kernel_tables import kernel_tables

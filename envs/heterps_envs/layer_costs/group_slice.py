@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from math import floor
 from typing import NamedTuple
 
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 
 Ranges = tuple[tuple[int, int], ...]
 

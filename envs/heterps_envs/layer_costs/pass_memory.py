@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.memory import LayerMemory
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from heterps_configs.documents.cluster import Device
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.online.belief import (
     DEFAULT_SPREADS,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.interleaved import is_interleaved, most_in_flight, route_shape

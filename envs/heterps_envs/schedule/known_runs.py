@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 
 _STAGE_FIELDS = tuple(Stage.model_fields)

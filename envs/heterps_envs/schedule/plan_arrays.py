@@ -9,7 +9,8 @@ import numpy as np
 
 from heterps_configs.documents.cluster import HostTimes
 from heterps_configs.documents.job import Optimizer
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Flags, Floats, Integers
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.compiled import kernel

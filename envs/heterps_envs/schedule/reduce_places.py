@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.compiled import kernel
 from heterps_envs.problem import Problem

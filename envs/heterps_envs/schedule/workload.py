@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Integers
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem

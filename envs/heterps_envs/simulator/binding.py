@@ -9,7 +9,8 @@ from itertools import cycle, islice
 from math import lcm
 from typing import Any
 
-from heterps_configs.documents.plan import Bound, LayerRange, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Bound, LayerRange, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.problem import Problem

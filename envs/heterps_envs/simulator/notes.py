@@ -8,7 +8,8 @@ from itertools import pairwise
 from operator import itemgetter
 
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.links import measured_all_reduces
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.plan_arrays import optimizer_slowdown_of, slowdown_of

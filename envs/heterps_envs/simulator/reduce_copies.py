@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import BACKWARD, REDUCE, ReduceBucket, Schedule
 from heterps_envs.schedule.reduce_buckets import reduce_copy_bytes

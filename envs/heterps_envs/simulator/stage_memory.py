@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.layer_costs.pass_memory import pass_bytes, summed
 from heterps_envs.problem import Problem

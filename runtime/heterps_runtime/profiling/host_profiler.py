@@ -17,8 +17,9 @@ from heterps_configs.documents.estimate import TimelineEvent
 from heterps_configs.documents.job import Job, Optimizer
 from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_runtime.profiling.model_source import factory_source
 from heterps_runtime.results.phases import WARM_UP_STEPS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.specification.run import RunSpecification
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.problem import Problem

@@ -7,7 +7,7 @@ from torch import nn
 
 from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import PlanMismatchError
 from heterps_envs.layer_costs.group_slice import GroupSlice
 from heterps_runtime.models.build import build_module

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.layers import Layer
 from heterps_runtime.models.recording import Recording, TensorSpec, select_output

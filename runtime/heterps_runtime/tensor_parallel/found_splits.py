@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_envs.layer_costs.tensor_parallel import split_at
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
 

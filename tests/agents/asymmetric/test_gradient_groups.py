@@ -11,7 +11,8 @@ import pytest
 
 from benchmarks.planners.asymmetric import small_problem
 from heterps_agents.asymmetric.weave import Lane, Part, Weave, plan_of_weave
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.reduce_buckets import reduce_buckets
 from heterps_envs.simulator.binding import plan_of

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from heterps_agents.recovery.chains import chains_of
 from heterps_agents.recovery.plans import full_plan, rule_plans
 from heterps_agents.recovery.rules import RULES, borrow, merge, simple, templates
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.online.fewer_devices import without_devices

@@ -14,7 +14,8 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.model.layer import LayerProfile
 from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Bound, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Bound, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.documents.yaml_files import parse_yaml
 
 # Printable text, and everything that YAML could take for something else.

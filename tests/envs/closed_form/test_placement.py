@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from heterps_configs.documents.cluster import DeviceGroup
 from heterps_configs.documents.device import Emulation
 from heterps_configs.documents.job import Strategy
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
 from heterps_envs.closed_form.formula import MAX_REPLICAS, evaluate
 from heterps_envs.closed_form.kernel_tables import kernel_tables

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from heterps_configs.documents.cluster import Link
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_envs.layer_costs.sample_split import layers_by_batch
 from heterps_envs.problem import Problem
 from tests.envs.small_problems import chain_problem

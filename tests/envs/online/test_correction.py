@@ -11,7 +11,7 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.model.layer import LayerProfile
 from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_envs.online.correction import ProblemBelief, StageMeasurement, correct, drift
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.workload import stage_cost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_envs.schedule.workload import own_share, workload
 from heterps_envs.simulator.simulate import simulate
 from tests.envs.small_problems import chain_problem, plan_of

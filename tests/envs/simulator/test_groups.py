@@ -12,7 +12,8 @@ from heterps_configs.documents.cluster import HostTimes, Link
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.model.tensor_split import TensorSplit
-from heterps_configs.documents.plan import LayerRange, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.schedule.reduce_buckets import reduce_buckets, reduce_bytes

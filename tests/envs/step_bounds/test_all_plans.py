@@ -11,7 +11,8 @@ import pytest
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.job import Strategy
-from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import feasible_step_time_s
 from heterps_envs.step_bounds.executable import least_executable_s

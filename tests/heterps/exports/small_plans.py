@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 
 # Of llama-tiny's 16 layers, the first is the embedding and the last the head.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from heterps.exports.shape import Chain, equal_degree
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 
 

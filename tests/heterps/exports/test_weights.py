@@ -11,7 +11,8 @@ import transformers
 
 from heterps.exports.export import export_weights
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.library import load_cluster
 from heterps_envs.problem import Problem
 from heterps_runtime.models.build import build_module

@@ -7,8 +7,8 @@ import pytest
 from benchmarks.parity.models import profile_of
 from benchmarks.parity.plans import plan_of, problem_of
 from heterps.planning.runnable import as_groups_run_it, with_whole_layers
-from heterps_configs.documents.plan import Stage
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule

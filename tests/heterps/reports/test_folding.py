@@ -20,7 +20,8 @@ from heterps.reports.memory_figure import memory_figure
 from heterps.reports.tables import result_lines, stages_table
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.plan import Bound, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Bound, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import plan_of

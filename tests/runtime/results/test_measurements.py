@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heterps_configs.documents.plan import Stage
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_configs.documents.stage import Stage
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.results.measurements import (

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from heterps_configs.documents.cluster import DeviceGroup
-from heterps_configs.documents.plan import LayerRange, Pipeline, Plan, Stage
+from heterps_configs.documents.plan import LayerRange, Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import not_run_yet
 from heterps_runtime.state.checkpoint import TrainingState, load_state_dict

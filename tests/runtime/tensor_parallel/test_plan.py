@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter
 
-from heterps_configs.documents.plan import Stage
+from heterps_configs.documents.stage import Stage
 from heterps_runtime.tensor_parallel.found_splits import why_not
 from heterps_runtime.tensor_parallel.parameter_split import ParameterSplit
 from tests.runtime.small_models import TOKENS

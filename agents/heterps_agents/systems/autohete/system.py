@@ -27,7 +27,8 @@ from heterps_agents.interface.registry import register
 from heterps_agents.interface.system import STEP, OwnCost, System, SystemAnswer
 from heterps_agents.systems.autohete.box import BoxPlan, PlacedPart, box_plan
 from heterps_agents.systems.autohete.ways import WAYS, WAYS_OF_PLANS
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import plan_of

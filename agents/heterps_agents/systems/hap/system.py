@@ -20,7 +20,8 @@ from heterps_agents.systems.hap.groups import Dealt, deal, share_groups, whole_g
 from heterps_agents.systems.hap.joint import best_choice
 from heterps_agents.systems.hap.layers import whole_chain
 from heterps_agents.systems.hap.words import is_by_batch, layer_ways, program_text
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import plan_of
 from heterps_envs.simulator.simulate import estimate

@@ -33,7 +33,8 @@ from heterps_agents.systems.hetpipe.allocation import allocations
 from heterps_agents.systems.hetpipe.waves import most_missing
 from heterps_agents.systems.hetpipe.workers import Candidate, Partitions, Worker
 from heterps_agents.systems.ranked import first_that_fits
-from heterps_configs.documents.plan import Plan, Stage
+from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import plan_of

@@ -34,7 +34,8 @@ from heterps_agents.systems.malleus.plans import (
     UniformPlan,
 )
 from heterps_agents.systems.malleus.straggler import keep_groups, regroup
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import plan_of

@@ -22,7 +22,8 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.system import STEP, OwnCost, System, SystemAnswer
 from heterps_agents.systems.whale.balance import balanced
-from heterps_configs.documents.plan import Pipeline, Stage
+from heterps_configs.documents.plan import Pipeline
+from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import plan_of

@@ -7,7 +7,8 @@ import pytest
 from benchmarks.online.recovery.replanning import FLEETS, _rule_row
 from heterps_agents.recovery.model import Prediction
 from heterps_configs.documents.job import Job
-from heterps_configs.documents.plan import Pipeline, Plan, Stage
+from heterps_configs.documents.plan import Pipeline, Plan
+from heterps_configs.documents.stage import Stage
 
 PLAN = Plan(
     model="any", model_fingerprint="any", num_layers=1, cluster="any",
