@@ -126,7 +126,9 @@ class Workers(AbstractContextManager["Workers", None]):
             on_poll()
             look_at_others()
             if deadline_s is not None and time.monotonic() > deadline_s:
-                raise HeterpsError(f"the run was ended after {timeout_s:g} s; {self._log_hint()}")
+                raise HeterpsError(
+                    f"timeout_s: the run was ended after {timeout_s:g} s; {self._log_hint()}"
+                )
         if self._failures():
             time.sleep(CONSEQUENCES_S)
             self._failed = self._failures()
@@ -263,7 +265,7 @@ def log_hint(directory: Path, rank_log: Path | None = None) -> str:
         lines = [line for line in text.splitlines() if line.strip()][-NUM_LOG_LINES:]
         if lines:
             return "\n".join([f"{name} log ends with:", *lines])
-    return "they left no log"
+    return "the workers left no log"
 
 
 def prepare_directory(directory: Path) -> None:
