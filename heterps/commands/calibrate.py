@@ -13,6 +13,7 @@ from heterps.calibration.refit import changed_factors, fitted_with_errors
 from heterps.calibration.samples import published_samples
 from heterps.reports.console import answer, print_json, remarks
 from heterps_configs.errors import HeterpsError
+from heterps_configs.outputs import DOCUMENT_SUFFIXES, try_outputs
 from heterps_envs.card_times.document import CardCalibration, shipped_calibration
 from heterps_envs.card_times.fit import CardSample
 
@@ -21,8 +22,9 @@ def run_calibrate(workloads: Path, *, output: Path | None, as_json: bool) -> Non
     """Fits, prints, and writes where that is wanted.
 
     Raises:
-        HeterpsError: The folder has no published times.
+        HeterpsError: The folder has too few published times, or the output cannot be written.
     """
+    try_outputs({"--output": (output, DOCUMENT_SUFFIXES)})
     if not workloads.is_dir():
         raise HeterpsError(f"--workloads: {workloads} is no folder")
     with remarks.status("tracing the published blocks"):

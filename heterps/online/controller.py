@@ -102,6 +102,8 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         self._processes = BackgroundSearches() if start_search is None else None
         self._start_search = start_search or self._processes
         self._search: Search | None = None
+        # Searches in a row that a further drift ended before they had an answer.
+        self._num_superseded = 0
         # What the running plan is called in the answers of the search, and what began it.
         self._running, self._drift = STALE, dict[str, float]()
         self._is_sure, self._gone = False, frozenset[str]()
@@ -164,6 +166,7 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         self.belief.observe(measurements)
         self._look_for_drift(step, drift(self.problem, measurements))
         for answer in self._search.poll() if self._search is not None else ():
+            self._num_superseded = 0
             if isinstance(answer, str):
                 self._on_message(f"step {step}: the search for plans failed: {answer}")
                 continue
@@ -173,14 +176,22 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         return None
 
     def _look_for_drift(self, step: int, factors: dict[str, float]) -> None:
-        """Begins a search where a device is not as the newest search believed."""
+        """Begins a search where a device is not as the newest search believed.
+
+        Each search that is ended for another one doubles what it takes to end the next: times that
+        wander, as on a crowded host, would else begin one after the other, and none would answer.
+        """
         settings = self.settings
         threshold = settings.sure_drift_threshold if self._is_sure else settings.drift_threshold
         self._is_sure = False
+        if not self.is_searching:
+            self._num_superseded = 0
+        threshold *= 2**self._num_superseded
         if all(abs(factor - 1) < threshold for factor in factors.values()):
             return
         worst = max(factors, key=lambda name: abs(factors[name] - 1))
         is_superseded = self._search is not None and self._search.close()
+        self._num_superseded += is_superseded
         self._on_message(
             f"step {step}: {worst} takes {factors[worst]:.2f} x its predicted time; "
             + ("the search begins anew" if is_superseded else "looking for a better plan")

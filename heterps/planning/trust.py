@@ -102,7 +102,9 @@ def _ask(
     if ask is None:
         ask = input if sys.stdin.isatty() and sys.stderr.isatty() else None
     if ask is None:
-        raise UntrustedCodeError(f"{shown}, which is not trusted: --trust-code runs it")
+        raise UntrustedCodeError(
+            f"{shown}, which is not trusted: --trust-code or trust_code=True runs it"
+        )
     say(shown)
     try:
         answer = ask("trust this code, now and as long as it stays as it is? [y/N] ")

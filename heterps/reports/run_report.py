@@ -128,7 +128,7 @@ def recovery_text(recovery: Recovery) -> str:
     moved = [f"{bytes_text(n)} {source}" for source, n in recovery.bytes_by_source.items() if n]
     return (
         f"recovered   {'; '.join(changes) or 'same devices'}: first new step (step "
-        f"{recovery.from_step}) {seconds_text(recovery.first_step_s)} after ({taken}); "
+        f"{recovery.from_step + 1}) {seconds_text(recovery.first_step_s)} after ({taken}); "
         f"{recovery.steps_repeated} steps repeated; moved {', '.join(moved) or 'nothing'}\n"
         f"            {recovery.decision}"
     )

@@ -13,7 +13,7 @@ from heterps.reports.console import remarks, say_when_compiling
 from heterps.reports.run_tensorboard import RunBoard
 from heterps.reports.run_trace import TRACE_SUFFIXES, TraceFiles, write_timelines
 from heterps.run_commands.elastic import run_with_recovery
-from heterps.run_commands.failures import failures_explained, to_go_on_from
+from heterps.run_commands.failures import failures_explained, later_start_explained, to_go_on_from
 from heterps.run_commands.hooks import make_controller, shown
 from heterps.run_commands.run_request import RunRequest
 from heterps_configs.documents.plan import Plan
@@ -96,7 +96,8 @@ def conduct(request: RunRequest) -> RunOutcome:
         watcher = None
         if request.is_online:
             watcher = stack.enter_context(make_controller(problem, plan, request.settings))
-        result = _carried_out(request, problem, plan, watcher, group, others)
+        with later_start_explained(saving, "" if request.hosts is None else "on every host"):
+            result = _carried_out(request, problem, plan, watcher, group, others)
     return RunOutcome(problem, result, watcher)
 
 

@@ -29,12 +29,40 @@ def failures_explained(
         raise type(error)(f"{error}; its log: {log}", error.rank) from error
 
 
+@contextmanager
+def later_start_explained(checkpoint: CheckpointSettings | None, where: str = "") -> Iterator[None]:
+    """Names the newest checkpoint where a run fails that has saved one itself.
+
+    Args:
+        checkpoint: Where it saves.
+        where: On which hosts to begin again.
+    """
+    before = _newest(checkpoint)
+    try:
+        yield
+    except NotEnoughDevicesError:
+        # `failures_explained` says it, whoever has saved.
+        raise
+    except HeterpsError as error:
+        if _newest(checkpoint) not in (None, before):
+            error.args = (f"{error}; {to_go_on_from(checkpoint, where)}",)
+        raise
+
+
+def _newest(checkpoint: CheckpointSettings | None) -> Path | None:
+    if checkpoint is None:
+        return None
+    try:
+        return find_checkpoint(Path(checkpoint.folder))
+    except HeterpsError:
+        return None
+
+
 def to_go_on_from(checkpoint: CheckpointSettings | None, where: str = "") -> str:
     """The newest checkpoint, as the end of a sentence; `where`, on which hosts to begin again."""
     if checkpoint is None:
         return "nothing was saved (--checkpoint FOLDER saves)"
-    try:
-        newest = find_checkpoint(Path(checkpoint.folder))
-    except HeterpsError:
+    newest = _newest(checkpoint)
+    if newest is None:
         return "there is no checkpoint yet"
     return f"{' '.join(['the same command', where]).strip()} with --resume goes on from {newest}"

@@ -46,6 +46,7 @@ def run(
     events: Sequence[str] = (),
     tensorboard: str | os.PathLike[str] | None = None,
     trace: str | os.PathLike[str] | None = None,
+    trust_code: bool = False,
 ) -> RunResult:
     """Executes a plan on this host: trains, measures, and says what was predicted.
 
@@ -63,6 +64,7 @@ def run(
         events: Files of what is done to devices, or a spot trace.
         tensorboard: Folder.
         trace: File of the last steps' timelines.
+        trust_code: Code that the plan's model or the settings name runs without a question.
 
     Raises:
         HeterpsError: See `heterps run`; or the program is no function that other processes find.
@@ -84,6 +86,7 @@ def run(
         is_elastic=elastic,
         trace=None if trace is None else Path(trace),
         tensorboard=None if tensorboard is None else Path(tensorboard),
+        trusts_code=trust_code,
         has_own_program=program is not None,
     )
     outcome = conduct(request)

@@ -17,6 +17,20 @@ heterps.cli.app.main = lambda: atexit.register(write, "written at the end")
 entry()
 """
 
+# Ctrl-C comes while the first module of the command is imported.
+INTERRUPTED_EARLY = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "heterps.cli.app":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+from heterps.__main__ import entry
+entry()
+"""
+
 
 def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -40,6 +54,14 @@ def test_what_others_do_at_the_end_of_a_process_is_done(tmp_path: Path) -> None:
     late = tmp_path / "late.txt"
     subprocess.run([sys.executable, "-c", LEAVES_LATE, str(late)], check=True)
     assert late.read_text() == "written at the end"
+
+
+def test_an_interrupt_before_the_command_is_imported_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_EARLY], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 130
+    assert done.stderr == "interrupted\n"
 
 
 def test_output_that_cannot_be_written_is_no_success() -> None:

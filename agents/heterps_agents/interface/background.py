@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 # A process that is killed, or has ended, in the middle of a message.
 _BROKEN = (EOFError, pickle.UnpicklingError, OSError, ValueError)
+_MOST_TRIES = 100
 
 
 class BackgroundWorker:
@@ -86,7 +87,7 @@ class BackgroundWorker:
             while (make := self._asked.get()) is not None:
                 request = make()
                 if request is not None:
-                    pickle.dump(request, self._process.stdin)
+                    self._process.stdin.write(pickled(request))
                     self._process.stdin.flush()
 
     def _receive(self) -> None:
@@ -94,6 +95,19 @@ class BackgroundWorker:
         with suppress(*_BROKEN):
             while True:
                 self._take(pickle.load(self._process.stdout))
+
+
+def pickled(request: object) -> bytes:
+    """A message, whole, of objects that other threads use meanwhile.
+
+    What a thread learns for the first time (of a document, a `cached_property`) is kept in a
+    dictionary, which must not grow while it is gone through. Then it is gone through again: what is
+    kept does not go, so that there is an end.
+    """
+    for _ in range(_MOST_TRIES - 1):
+        with suppress(RuntimeError):
+            return pickle.dumps(request)
+    return pickle.dumps(request)
 
 
 def serve(

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
 from heterps_envs.card_times.document import CardCalibration, LeftOutError, Pass, kin_of
 from heterps_envs.card_times.fit import CardSample, fit_cards
@@ -54,13 +55,24 @@ def left_out_errors(
         samples: Published ones; impossible ones are left out.
         left_out: What a group is.
         on_group: Called before each fit.
+
+    Raises:
+        HeterpsError: There are too few: without a group none are left, or none were measured one
+            by one.
     """
     possible = [sample for sample in samples if sample.is_possible]
     found = []
     for group, tested, training in _groups(possible, left_out):
+        if not training:
+            raise HeterpsError(
+                f"published times: without the {left_out} {group} none are left to fit; needed are "
+                "several models, on cards of several kinds"
+            )
         on_group(group)
         fitted = fit_cards(training, (), {})
         found += [block_error(fitted, sample, group) for sample in tested if not sample.is_line]
+    if not found:
+        raise HeterpsError("published times: none of a known card that was measured one by one")
     return found
 
 

@@ -99,7 +99,7 @@ class Supervisor:
                     self._on_line(line)
                 self._look_around()
                 if timeout_s is not None and time.monotonic() > self._began_s + timeout_s:
-                    raise HeterpsError(f"the run was ended after {timeout_s:g} s")
+                    raise HeterpsError(f"timeout_s: the run was ended after {timeout_s:g} s")
         finally:
             self._replanning.close()
         for name in self._events.unneeded:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heterps_configs.documents.model.source import ModelSource
+from heterps_configs.errors import HeterpsError
 
 # Of functions in torch's own namespace: what `reduction="none"` is there.
 _NO_REDUCTION = 0
@@ -113,9 +114,19 @@ class MeanLoss(NamedTuple):
     function: Callable[[Tensor, Tensor], Tensor]
 
     def total(self, output: Tensor, target: Tensor) -> Tensor:
-        """The mean times the number of samples; the function gets a float32 output, at least."""
-        output = output.to(torch.promote_types(output.dtype, torch.float32))
-        return self.function(output, target) * len(target)
+        """The mean times the number of samples; the function gets a float32 output, at least.
+
+        Raises:
+            HeterpsError: The function returns no mean.
+        """
+        mean = self.function(output.to(torch.promote_types(output.dtype, torch.float32)), target)
+        if not isinstance(mean, Tensor) or mean.numel() != 1:
+            shape = tuple(mean.shape) if isinstance(mean, Tensor) else type(mean).__name__
+            raise HeterpsError(
+                f"loss: the function returned {shape}; expected the mean over the samples: a "
+                "tensor of one number"
+            )
+        return mean * len(target)
 
     def elements(self, target: Tensor) -> int:
         """The mean is over samples."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AllowInfNan, BeforeValidator, PlainSerializer
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.estimate import Estimate, MemoryCurve, TimelineEvent
@@ -16,6 +19,15 @@ from heterps_runtime.results.phases import Phase, warm_steps
 
 # Of a run directory: the whole result, for reports.
 RESULT_FILE = "run-result.json"
+# What a training computes may be no number where it diverges: null in JSON, which knows none such.
+Computed = Annotated[
+    float,
+    AllowInfNan(True),
+    PlainSerializer(lambda value: value if math.isfinite(value) else None, when_used="json"),
+]
+ComputedOrNull = Annotated[
+    Computed, BeforeValidator(lambda value: math.nan if value is None else value)
+]
 
 
 class DeviceReport(Document):
@@ -60,7 +72,7 @@ class Evaluation(Document):
     """
 
     step: int
-    figures: Mapping[str, float]
+    figures: Mapping[str, ComputedOrNull]
 
 
 class RunResult(Document):
@@ -80,7 +92,8 @@ class RunResult(Document):
         evaluations: Of the training program's evaluation data, in order.
         generations: Which plan each step ran under.
         phases: Means of the steps under each plan; the last one is the whole run.
-        max_loss_difference: Largest difference to single-process training; None when not verified.
+        max_loss_difference: Largest difference to single-process training; None when not verified;
+            infinite where a loss is no number.
         stages: Median seconds of each stage of the last plan.
         timeline: The actions of the last step, as measured.
         earlier_timelines: Of the steps before it, where the run was asked for them.
@@ -98,12 +111,12 @@ class RunResult(Document):
     predicted_bubble_share: float | None = None
     bubble_share: float | None = None
     times_of: Literal["emulated devices", "this host"]
-    losses: tuple[float, ...]
+    losses: tuple[ComputedOrNull, ...]
     evaluations: tuple[Evaluation, ...] = ()
     step_times_s: tuple[float, ...]
     generations: tuple[int, ...]
     phases: tuple[Phase, ...] = ()
-    max_loss_difference: float | None = None
+    max_loss_difference: Computed | None = None
     first_step: int = 0
     checkpoint: str | None = None
     stages: tuple[StageTimes, ...] = ()

@@ -128,7 +128,8 @@ class Workers(AbstractContextManager["Workers", None]):
             look_at_others()
             if deadline_s is not None and time.monotonic() > deadline_s:
                 raise HeterpsError(
-                    f"the run was ended after {timeout_s:g} s; {log_hint(self.directory)}"
+                    f"timeout_s: the run was ended after {timeout_s:g} s; "
+                    + log_hint(self.directory)
                 )
         if self._failures():
             time.sleep(CONSEQUENCES_S)

@@ -53,4 +53,4 @@ def log_hint(directory: Path, rank_log: Path | None = None) -> str:
         lines = [line for line in text.splitlines() if line.strip()][-NUM_LOG_LINES:]
         if lines:
             return "\n".join([f"{name} log ends with:", *lines])
-    return "they left no log"
+    return "the workers left no log"

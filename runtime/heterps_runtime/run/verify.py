@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from heterps_runtime.specification.devices import CPU, to_device
+from heterps_runtime.execution.data_feed import DataFeed
+from heterps_runtime.specification.devices import CPU
 from heterps_runtime.specification.run import RunSpecification
 from heterps_runtime.stages.build import build_stage
 from heterps_runtime.stages.gradient_norm import clip_gradients, squared_norm
@@ -14,9 +15,10 @@ from heterps_runtime.stages.loss_scale import LossScale
 from heterps_runtime.stages.optimizer import program_optimizer, step_scaled, use_loss_scale
 from heterps_runtime.stages.stage import StageModule, StagePart
 from heterps_runtime.stages.start_values import start_values
-from heterps_runtime.training.batches import Needs
+from heterps_runtime.training.batches import BatchSource, Needs
 from heterps_runtime.training.own_state import OwnState
 from heterps_runtime.training.prepared import batches_of, loss_of, source_under
+from heterps_runtime.training.program import TrainingProgram
 from heterps_runtime.training.program_file import training_program
 from heterps_runtime.training.updates import Updates
 
@@ -75,17 +77,18 @@ def reference_training(
         OwnState(program.state).load(saved.program_state)
     batches = batches_of(program, source, job, specification.seed, specification.data_origin)
     loss_function, norm = loss_of(program, source), specification.max_gradient_norm
+    whole_batch = _WholeBatch(job.num_micro_batches)
+    feed = _feed(program, batches, whole_batch, torch_device, specification.num_steps)
     found = []
     for step in range(specification.first_step, specification.num_steps):
         total = 0.0
-        read = batches.read(step, Needs.all_of(range(job.num_micro_batches)))
-        for index, (inputs, target) in sorted(to_device(read.batches, torch_device).items()):
+        for index, (inputs, target) in sorted(feed.of_step(step).items()):
             output = module(inputs, (), (specification.seed, step, index))[0]
             if len(target) == 0:
                 continue
             # Behind the targets that there are, samples fill up an incomplete micro-batch.
             output = output if len(output) <= len(target) else output[: len(target)]
-            elements = loss_function.elements(target) * read.num_samples
+            elements = loss_function.elements(target) * whole_batch.num_samples
             loss = loss_function.total(output, target) / elements
             if loss.requires_grad:
                 torch.autograd.backward(loss if loss_scale is None else loss * loss_scale.value)
@@ -93,7 +96,32 @@ def reference_training(
         _update(module, optimizer, loss_scale, norm or program.max_gradient_norm)
         updates.after_step(())
         found.append(total)
+    feed.close()
     return found, module
+
+
+class _WholeBatch:
+    """One process computes all micro-batches.
+
+    Attributes:
+        needs: All of them.
+        num_samples: Of the step that was read last.
+    """
+
+    def __init__(self, num_micro_batches: int) -> None:
+        self.needs, self.num_samples = Needs.all_of(range(num_micro_batches)), 0
+
+
+def _feed(
+    program: TrainingProgram,
+    batches: BatchSource,
+    whole_batch: _WholeBatch,
+    torch_device: torch.device,
+    stop: int,
+) -> DataFeed:
+    """Batches as the ranks read them: what samples draw in processes, they draw there alone."""
+    num_workers = program.num_workers if program.data is not None else 0
+    return DataFeed(batches, whole_batch, torch_device, stop, num_workers or None)
 
 
 def _update(

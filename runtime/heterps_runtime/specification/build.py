@@ -45,7 +45,8 @@ def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()
         )
     if problem.profile.source is None:
         raise HeterpsError(
-            f"the model profile {problem.profile.name!r} has no 'source': the model cannot be built"
+            f"the model profile {problem.profile.name!r} has no 'source': the processes of a run "
+            "cannot build the model; plan it by the name of its function (module:function)"
         )
     for event in events:
         if event.slow is not None:

@@ -129,7 +129,7 @@ class CheckpointTiers:
     def _upload(self, path: Path) -> None:
         if self._settings is not None and self._settings.remote is not None:
             if self._uploader is None:
-                self._uploader = Uploader(self._storage, self._settings.keep)
+                self._uploader = Uploader(self._storage, self._settings.keep, self._resume_from)
             self._uploader.submit(path)
 
     # -- reading

@@ -70,7 +70,9 @@ class Checkpointer:
         assert specification.checkpoint is not None
         self._settings = settings = specification.checkpoint
         self._has_own_tiers = tiers is None
-        self._tiers = tiers or CheckpointTiers(settings, keeps_copies=False)
+        self._tiers = tiers or CheckpointTiers(
+            settings, specification.resume_from, keeps_copies=False
+        )
         if communicator.rank == 0:
             self._tiers.catch_up()
         # A reference run starts from it, too, when this one has ended.

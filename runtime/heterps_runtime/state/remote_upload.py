@@ -24,10 +24,12 @@ class Uploader:
     Args:
         storage: Where to.
         keep: How many of the newest stay there.
+        origin: The checkpoint that the run started from, which stays besides: a reference run
+            starts from it when this one has ended.
     """
 
-    def __init__(self, storage: RemoteStorage, keep: int) -> None:
-        self._storage, self._keep = storage, keep
+    def __init__(self, storage: RemoteStorage, keep: int, origin: str | None = None) -> None:
+        self._storage, self._keep, self._origin = storage, keep, origin
         self._changed = threading.Condition()
         self._waiting: Path | None = None
         self._under_way: Path | None = None
@@ -85,7 +87,7 @@ class Uploader:
             path = self._under_way
             try:
                 upload_checkpoint(self._storage, path)
-                prune(self._storage, self._keep)
+                prune(self._storage, self._keep, self._origin)
             except (HeterpsError, OSError) as error:
                 with self._changed:
                     self._remarks.append(
@@ -115,8 +117,13 @@ def upload_checkpoint(storage: RemoteStorage, checkpoint: Path) -> None:
     storage.write(marker, document)
 
 
-def prune(storage: RemoteStorage, keep: int) -> None:
+def prune(storage: RemoteStorage, keep: int, needed: str | None = None) -> None:
     """Removes what is older than the newest `keep` complete checkpoints, unfinished ones too.
+
+    Args:
+        storage: A folder of checkpoints.
+        keep: How many stay.
+        needed: URL of another one that stays.
 
     Raises:
         RemoteError: The storage refuses.
@@ -127,6 +134,6 @@ def prune(storage: RemoteStorage, keep: int) -> None:
     oldest = complete[-keep:][0]
     for name in storage.names():
         step = step_of(name)
-        if step is not None and step < oldest:
+        if step is not None and step < oldest and storage.url_of(name) != needed:
             storage.remove(f"{name}/{DOCUMENT_FILE}")
             storage.remove(name)

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from heterps_configs.documents.device import device_type_named
+from heterps_configs.errors import HeterpsError
 from heterps_envs.card_times.document import kin_of, shipped_calibration
 from heterps_envs.card_times.errors import (
+    LeftOut,
     block_error,
     left_out_errors,
     share_inside,
@@ -54,6 +56,16 @@ def test_times_below_the_peak_are_impossible_and_left_out() -> None:
     wrong = samples[0]._replace(seconds=(1e-9, 1e-9))
     assert not wrong.is_possible
     assert fit_cards([wrong, *samples[1:]], (), ERRORS) == fit_cards(samples[1:], (), ERRORS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("left_out", ["model", "card and model", "kin"])
+def test_times_of_one_table_alone_are_too_few(left_out: LeftOut) -> None:
+    first = made_samples()[0]
+    of_one_table = [sample for sample in made_samples() if sample.table == first.table]
+    with pytest.raises(HeterpsError, match=rf"without the {left_out} .* none are left to fit"):
+        left_out_errors(of_one_table, left_out)
+    with pytest.raises(HeterpsError, match="none of a known card"):
+        left_out_errors([], left_out)
 
 
 @pytest.mark.slow

@@ -75,3 +75,17 @@ def test_a_folder_without_published_times_is_one_clear_error(
     outcome = heterps("calibrate", "--workloads", tmp_path / "nowhere")
     assert outcome.code == 2
     assert "is no folder" in outcome.err
+
+
+def test_an_output_that_cannot_be_written_and_a_file_without_known_cards_are_one_clear_error(
+    heterps: Heterps, tmp_path: Path
+) -> None:
+    (tmp_path / "cephalo").mkdir()
+    (tmp_path / "cephalo" / "model_latencies.json").write_text("{}")
+    outcome = heterps("calibrate", "--workloads", tmp_path, "-o", tmp_path / "none" / "cards.yaml")
+    assert outcome.code == 2
+    assert "cannot be written: there is no folder" in " ".join(outcome.err.split())
+    outcome = heterps("calibrate", "--workloads", tmp_path, "-o", tmp_path / "cards.yaml")
+    assert outcome.code == 2
+    assert "none of a known card" in outcome.err
+    assert not (tmp_path / "cards.yaml").exists()

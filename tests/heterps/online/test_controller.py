@@ -175,6 +175,23 @@ def test_a_step_never_waits_for_a_search(problem: Problem) -> None:
     assert watcher.observe(15, 1000, measured(problem, plan, {"fast": 3.0})) is not None
 
 
+def test_times_that_wander_let_a_search_come_to_its_answer(problem: Problem) -> None:
+    plan = place(problem).plan
+    watcher, searches, _ = late(problem, plan)
+    for index in range(20):
+        factor = 1.3 if index % 2 else 1.0
+        watcher.observe(5 * index, 1000, measured(problem, plan, {"fast": 3.0 * factor}))
+    assert 2 <= len(searches) <= 4
+    # What is far from all that still counts, and after an answer all does.
+    watcher.observe(100, 1000, measured(problem, plan, {"fast": 30.0}))
+    num_searches = len(searches)
+    assert searches[-2].is_closed
+    searches[-1].waiting.append(answer(plan, place(problem, "even").plan, 1.0, 2.0))
+    assert watcher.observe(105, 1000, measured(problem, plan, {"fast": 30.0})) is None
+    watcher.observe(110, 1000, measured(problem, plan, {"fast": 36.0}))
+    assert len(searches) == num_searches + 1
+
+
 def test_a_further_drift_supersedes_the_search(problem: Problem) -> None:
     plan = place(problem).plan
     watcher, searches, messages = late(problem, plan)

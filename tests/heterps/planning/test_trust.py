@@ -14,6 +14,7 @@ import pytest
 
 from heterps.planning.problems import load_problem
 from heterps.planning.trust import ask_for_trust, trust_file
+from heterps.run_commands.from_python import run
 from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.library import load_profile
 from heterps_runtime.models import trust
@@ -87,7 +88,7 @@ def test_a_strangers_plan_ends_with_one_line_before_anything_is_imported(
     assert outcome.code == 2
     (line,) = outcome.err.strip().splitlines()
     assert "plan.yaml: this plan runs evilmod:build (" in line
-    assert line.endswith("which is not trusted: --trust-code runs it")
+    assert line.endswith("which is not trusted: --trust-code or trust_code=True runs it")
     measured = heterps("profile", "profile.yaml", "--device", "cpu")
     assert measured.code == 2
     assert "profile.yaml: this profile runs evilmod:build (" in measured.err
@@ -104,6 +105,24 @@ def test_trusted_code_runs_on_every_rank(heterps: Heterps, tmp_path: Path) -> No
     assert "this plan runs evilmod:build" in outcome.err.replace("\n", " ")
     assert Path("ran").exists()
     assert not trust_file().exists(), "an option is for one call"
+
+
+def test_from_python_a_plans_code_runs_where_the_caller_says_so(
+    heterps: Heterps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _placed(heterps)
+    trusted: list[bool] = []
+
+    def carried_out(*arguments: object, **options: object) -> None:
+        trusted.append(trust.is_trusted("evilmod:build"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("heterps.run_commands.conduct.run_plan", carried_out)
+    with pytest.raises(UntrustedCodeError, match="trust_code=True runs it"):
+        run("plan.yaml")
+    with pytest.raises(KeyboardInterrupt):
+        run("plan.yaml", trust_code=True)
+    assert trusted == [True]
 
 
 @pytest.mark.slow

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import io
+import json
+import math
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from heterps.reports.run_report import device_table, step_time_lines
+from heterps.reports.run_report import (
+    device_table,
+    evaluation_line,
+    result_mapping,
+    step_time_lines,
+)
 from heterps_runtime.results.phases import phases_of
-from heterps_runtime.results.result import DeviceReport, RunResult
+from heterps_runtime.results.result import DeviceReport, Evaluation, RunResult
 
 
 def result_of(times_s: list[float], generations: list[int], first_step: int = 0) -> RunResult:
@@ -72,3 +80,20 @@ def test_replicas_on_many_devices_are_one_row_with_the_fullest_ones_numbers(coun
     assert table.row_count == (4 if count == 4 else 2)
     assert f"{count} GiB" in out.getvalue()
     assert ("the fullest device of each group" in out.getvalue()) == (count == 40)
+
+
+def test_a_training_that_diverges_has_a_result_with_null_for_what_is_no_number(
+    tmp_path: Path,
+) -> None:
+    evaluation = Evaluation(step=2, figures={"loss": math.nan})
+    result = result_of([0.1] * 2, [0] * 2).changed(
+        losses=(1.0, math.nan), evaluations=(evaluation,), max_loss_difference=math.inf
+    )
+    mapping = result_mapping(result, None)
+    json.dumps(mapping, allow_nan=False)
+    assert mapping["losses"] == [1.0, None]
+    (tmp_path / "result.json").write_text(result.model_dump_json())
+    read = RunResult.from_file(tmp_path / "result.json")
+    assert read.losses[0] == 1
+    assert math.isnan(read.losses[1])
+    assert evaluation_line(read.evaluations[0]) == "after step 2: loss nan"

@@ -34,6 +34,6 @@ def test_a_recovery_is_told_with_its_phases_and_sources() -> None:
         steps_repeated=2, bytes_by_source={"replica": 2**20, "local": 0},
     )  # fmt: skip
     text = recovery_text(recovery)
-    assert "lost d1: first new step (step 7) 250 ms after" in text
+    assert "lost d1: first new step (step 8) 250 ms after" in text
     assert "2 steps repeated; moved 1 MiB replica" in text
     assert text.endswith("merge: soonest")

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from heterps_configs.documents.model.source import InputSpecification, LossName, ModelSource
-from heterps_runtime.models.losses import loss_sum
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.models.losses import MeanLoss, loss_sum
 
 
 def _source(loss: LossName) -> ModelSource:
@@ -81,3 +82,16 @@ def test_images_and_texts_of_a_micro_batch_are_compared_both_ways() -> None:
     own = torch.arange(2)
     expected = (F.cross_entropy(alike, own) + F.cross_entropy(alike.T, own)) / 2
     torch.testing.assert_close(loss_sum(_source("contrastive"), alike, own) / 2, expected)
+
+
+def test_a_function_that_returns_no_mean_is_one_clear_error() -> None:
+    output, target = torch.zeros(4, 2), torch.ones(4, 2)
+    assert float(MeanLoss(F.mse_loss).total(output, target)) == 4
+    of_each = MeanLoss(lambda output, target: (output - target) ** 2)
+    with pytest.raises(
+        HeterpsError, match=r"loss: the function returned \(4, 2\); expected the mean"
+    ):
+        of_each.total(output, target)
+    number = MeanLoss(lambda output, target: 3.0)  # type: ignore[arg-type,return-value]
+    with pytest.raises(HeterpsError, match="returned float"):
+        number.total(output, target)

@@ -102,7 +102,7 @@ def test_a_killed_rank_is_named_and_the_others_end(tmp_path: Path) -> None:
         f"pathlib.Path({str(tmp_path)!r}, f'pid-{{rank}}').write_text(str(os.getpid()))\n"
         "time.sleep(600) if rank == 0 else os.kill(os.getpid(), 9)\n"
     )
-    killed = r"^rank 1 was ended by SIGKILL; they left no log$"
+    killed = r"^rank 1 was ended by SIGKILL; the workers left no log$"
     with pytest.raises(RankError, match=killed) as found:
         _run(tmp_path, program)
     assert found.value.rank == "1"
@@ -111,7 +111,7 @@ def test_a_killed_rank_is_named_and_the_others_end(tmp_path: Path) -> None:
 
 
 def test_failure_without_a_trace_names_the_log(tmp_path: Path) -> None:
-    with pytest.raises(HeterpsError, match=r"ended with code 3; they left no log$"):
+    with pytest.raises(HeterpsError, match=r"ended with code 3; the workers left no log$"):
         _run(tmp_path, "raise SystemExit(3)")
 
 

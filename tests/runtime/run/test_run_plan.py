@@ -206,7 +206,7 @@ def test_plan_for_another_job_is_refused() -> None:
 def test_model_without_a_source_is_refused() -> None:
     problem = problem_of("sequential")
     bare = replace(problem, profile=problem.profile.changed(source=None))
-    with pytest.raises(HeterpsError, match="has no 'source'"):
+    with pytest.raises(HeterpsError, match=r"has no 'source': .*module:function"):
         run_plan(bare, chain_of(bare, 3), RunSettings(steps=1))
 
 

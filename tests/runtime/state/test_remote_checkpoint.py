@@ -115,6 +115,18 @@ def test_newest_ones_are_kept(run: LocalRun, storage: RemoteStorage, tmp_path: P
     assert storage.names() == ["step-2000000"]
 
 
+def test_the_one_that_a_run_started_from_is_kept_besides(
+    run: LocalRun, storage: RemoteStorage, tmp_path: Path
+) -> None:
+    paths = [save(run, tmp_path, step) for step in (1, 2, 3)]
+    for path in paths[:2]:
+        upload_checkpoint(storage, path)
+    uploader = Uploader(storage, keep=1, origin=newest_remote(storage.url))
+    uploader.submit(paths[2])
+    assert uploader.close() == []
+    assert storage.names() == ["step-000002", "step-000003"]
+
+
 def test_uploads_wait_for_one_another_and_those_between_are_left_out(
     run: LocalRun, storage: RemoteStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

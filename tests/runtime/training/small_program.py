@@ -39,6 +39,13 @@ class PointData:
         return self.x[index], self.y[index]
 
 
+class NoisyPoints(PointData):
+    """The same, moved by random numbers when they are read."""
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.x[index] + torch.rand(8), self.y[index]
+
+
 class PointRow:
     """The same in a row, without a length."""
 
@@ -95,6 +102,11 @@ def make_evaluated() -> TrainingProgram:
 def make_with_workers() -> TrainingProgram:
     """The same as `make`, with samples from processes."""
     return replace(make(), num_workers=2)
+
+
+def make_with_noise() -> TrainingProgram:
+    """The same, with samples that draw random numbers."""
+    return replace(make_with_workers(), data=NoisyPoints())
 
 
 class Journal:
