@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from heterps.micro_batches import one_size
 from heterps.micro_batches.each_size import NO_BUDGET
 from heterps.micro_batches.sizes import open_sizes, with_size
 from heterps.planning.place import place
@@ -15,6 +16,7 @@ from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.plan import Bound
 from heterps_configs.library import load_cluster
 from heterps_envs.problem import PLAIN, Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
@@ -153,3 +155,18 @@ def test_a_limit_in_time_is_for_all_sizes_and_the_best_is_improved() -> None:
     found = [entry.found for entry in result.tried_sizes if entry.found is not None]
     assert min(found) == pytest.approx(result.estimate.step_time_s)
     assert all(not entry.why for entry in result.tried_sizes if entry.found is not None)
+
+
+def test_what_a_bound_takes_is_not_the_planners_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of planners show their own seconds, and a bound of all plans takes more."""
+    problem = load_problem("gpt2", "a100-v100", strategy=OPEN)
+    budget, used_s = Budget(), list[float]()
+
+    def bound(*asked: object) -> Bound:
+        used_s.append(budget.cpu_seconds_used)
+        return Bound()
+
+    monkeypatch.setattr(one_size, "executable_bound", bound)
+    result = place(problem, "even", budget=budget)
+    assert len(used_s) == 1
+    assert 0 < result.planning_cpu_s <= used_s[0]

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 
 import pytest
 
+from heterps.micro_batches import one_size
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
+from heterps.renting import rent
 from heterps.renting.bundles import DEARER, LARGER, chains
 from heterps.renting.offer import Offer
 from heterps.renting.rent import place_within, usd_per_hour
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.registry import planner_named
 from heterps_configs.documents.job import Strategy
+from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
+from heterps_envs.step_bounds.executable import executable_bound
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +83,52 @@ def test_all_that_was_placed_counts_as_spent(problem: Problem) -> None:
     )  # fmt: skip
     assert placed
     assert found.evaluations == budget.evaluations_used > 0
+
+
+class _Spender:
+    """Answers as `greedy` does, and uses up every evaluation that it may."""
+
+    name = "spender"
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        budget.spend(budget.evaluations_left or 0)
+        return planner_named("greedy").plan(problem, Budget())
+
+
+def test_a_limited_search_looks_at_several_sets_and_ends_on_the_best_of_them() -> None:
+    fleet = load_problem("bert-large", "eight-types", strategy=Strategy())
+    placed: list[tuple[frozenset[str], float | None]] = []
+    budget = Budget(evaluations=1000)
+    found = place_within(
+        fleet, _Spender(), Offer(usd_per_hour=3.0), budget=budget,
+        on_placed=lambda each, seconds: placed.append((frozenset(each.device_named), seconds)),
+    )  # fmt: skip
+    freely = place_within(fleet, "greedy", Offer(usd_per_hour=3.0))
+    assert found.estimate.step_time_s == pytest.approx(freely.estimate.step_time_s)
+    assert len({names for names, _ in placed}) > 2
+    # What was left goes to the best set.
+    assert placed[-1][1] == pytest.approx(found.estimate.step_time_s)
+    assert budget.evaluations_left == 0
+
+
+def test_all_devices_within_a_budget_are_bounded_once(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound of all plans takes seconds: only what is shown is bounded, and never twice."""
+    asked: list[int] = []
+
+    def count(problems: Iterable[Problem], plan: Plan, step_time_s: float) -> Bound:
+        asked.append(len(list(problems)))
+        return executable_bound(problems, plan, step_time_s)
+
+    for module in (one_size, rent):
+        monkeypatch.setattr(module, "executable_bound", count)
+    found = place_within(problem, "greedy", Offer(usd_per_hour=12.0))
+    assert len(asked) == 1
+    assert found.plan.executable_bound == found.executable
+    assert found.plan.bound == found.bound
+    place_within(problem, "greedy", Offer(exclude=("T4",)))
+    assert len(asked) == 3  # of what is on offer, and of the whole cluster
 
 
 def test_a_budget_that_buys_nothing_says_what_the_cheapest_costs(problem: Problem) -> None:
