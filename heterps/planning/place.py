@@ -49,7 +49,7 @@ def place(
     Raises:
         UnknownNameError: No planner or effort has that name.
         InfeasibleError: No plan keeps memory and the throughput floor. Of several sizes of
-            micro-batches the reason is that of the first.
+            micro-batches the reason is that of the one nearest to a plan.
     """
     problem, chosen = asked_of(problem, planner, seed=seed, effort=effort)
     return with_executable(*place_without_bound(problem, chosen, budget or Budget()))
@@ -125,7 +125,7 @@ def _over_sizes(
     """A plan for each size of micro-batches, and the best of them by the simulator.
 
     Raises:
-        InfeasibleError: There is no plan with any size; the reason is that of the first.
+        InfeasibleError: There is no plan with any size; see `place`.
     """
     asked = [with_size(problem, size) for size in open_sizes(problem)]
     if isinstance(planner, PatientPlanner) and planner.is_patient and budget.has_time_limit:
