@@ -52,6 +52,7 @@ def export_plan(problem: Problem, plan: Plan, target: str, folder: Path) -> tupl
     if target not in TARGETS:
         raise UnknownNameError("target", target, list(NAMES))
     found = TARGETS[target](problem, plan)
+    misses = estimate(problem, plan).reasons
     with new_folder(folder) as written:
         for name, content in found.files.items():
             (written / name).write_text(content)
@@ -59,8 +60,7 @@ def export_plan(problem: Problem, plan: Plan, target: str, folder: Path) -> tupl
     if plan.job.dtype == "tf32":
         call = "torch.set_float32_matmul_precision('high')"
         remarks.append(f"the plan counts on TF32, which you turn on: {call}")
-    remarks += [f"the plan is not feasible: {text}" for text in estimate(problem, plan).reasons]
-    return tuple(remarks)
+    return (*remarks, *(f"the plan is not feasible: {text}" for text in misses))
 
 
 def export_weights(

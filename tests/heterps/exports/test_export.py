@@ -298,7 +298,7 @@ def test_names_out_of_documents_become_no_code_of_a_script(
     hostile = 'x"""; import evil; """'
     named = replace(problem, profile=problem.profile.changed(name=hostile))
     plan = chain_of(problem, ONE)
-    export_plan(named, plan, "torch-pipelining", tmp_path / "named")
+    export_plan(named, chain_of(named, ONE), "torch-pipelining", tmp_path / "named")
     assert 'x"""' not in (tmp_path / "named/train.py").read_text()
     assert problem.profile.source is not None
     source = problem.profile.source.changed(architecture="LlamaForCausalLM(0)\nimport evil\n")
