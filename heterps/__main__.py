@@ -36,10 +36,15 @@ def entry() -> None:
     gc.set_threshold(COLLECT_AFTER)
     # Called after all that register later: what they end or write comes first.
     atexit.register(_leave)
-    from heterps.cli.app import main
-
     try:
+        from heterps.cli.app import main
+
         main()
+    except KeyboardInterrupt:
+        # While the command line itself was loaded.
+        _left_with["code"] = 130
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
     except SystemExit as stop:
         _left_with["code"] = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         raise

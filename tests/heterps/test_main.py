@@ -17,6 +17,21 @@ heterps.cli.app.main = lambda: atexit.register(write, "written at the end")
 entry()
 """
 
+INTERRUPTED = """
+import sys
+import heterps.cli.app as app
+import heterps.commands.library as library
+from heterps.__main__ import entry
+def interrupted(*given, **named):
+    raise KeyboardInterrupt
+if sys.argv[1] == "main":
+    app.main = interrupted
+else:
+    library.run_list = interrupted
+sys.argv = ["heterps", "list"]
+entry()
+"""
+
 
 def _command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -48,3 +63,12 @@ def test_output_that_cannot_be_written_is_no_success() -> None:
             [sys.executable, "-m", "heterps", "list", "devices"], stdout=full, check=False
         )
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("where", ["main", "command"])
+def test_an_interrupt_is_one_line_and_its_code(where: str) -> None:
+    """While the command line is loaded, and while a command works."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, where], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
