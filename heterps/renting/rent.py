@@ -9,11 +9,11 @@ from heterps.micro_batches.one_size import with_executable
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.place import asked_of, place_without_bound
 from heterps.renting.offer import Offer, offers
-from heterps.renting.sets import ROUNDED, RentableSet, sets_of, with_open_sizes
+from heterps.renting.sets import ROUNDED, RentableSet, sets_of
+from heterps.renting.sizes import as_placed, bound_of_all_sizes, with_open_sizes
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
 from heterps_configs.errors import InfeasibleError
-from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.executable import executable_bound, least_executable_s
 
@@ -69,7 +69,8 @@ def place_within(
         planning_s=budget.seconds_used,
         planning_cpu_s=budget.cpu_seconds_used,
     )
-    return _of_whole_cluster(with_executable(best, with_open_sizes(best.problem)), problem)
+    best = with_executable(best, with_open_sizes(search.best_offered or problem))
+    return _of_whole_cluster(best, problem)
 
 
 @dataclass
@@ -77,6 +78,7 @@ class _Search:
     """What a planner found on the sets so far.
 
     Attributes:
+        best_offered: The problem on what is on offer where the best plan is, with its open sizes.
         reason: Why the first set without a plan has none.
     """
 
@@ -85,6 +87,7 @@ class _Search:
     budget: Budget
     on_placed: Callable[[Problem, float | None], None] | None
     best: PlaceResult | None = None
+    best_offered: Problem | None = None
     reason: InfeasibleError | None = None
 
     def look_at_all(self, sets: Sequence[RentableSet]) -> None:
@@ -119,12 +122,13 @@ class _Search:
         else:
             step_time_s = found.estimate.step_time_s
             if each.problem is not each.offered:
-                bound = bound_for(each.offered, found.plan)
-                found = replace(found, problem=each.offered, bound=bound)
+                bound = bound_of_all_sizes(each.offered, found)
+                found = replace(found, problem=as_placed(each.offered, found), bound=bound)
             is_best = is_affordable(found, self.offer) and (
                 self.best is None or _cost(found) < _cost(self.best)
             )
-            self.best = found if is_best else self.best
+            if is_best:
+                self.best, self.best_offered = found, each.offered
         self.budget.charge(own)
         if self.on_placed is not None:
             self.on_placed(each.problem, step_time_s)
@@ -137,7 +141,7 @@ def _of_whole_cluster(result: PlaceResult, problem: Problem) -> PlaceResult:
         return replace(result, plan=result.plan.changed(bound=result.bound))
     step_time_s = result.estimate.step_time_s
     plan = result.plan.changed(
-        bound=bound_for(problem, result.plan),
+        bound=bound_of_all_sizes(problem, result),
         executable_bound=executable_bound(with_open_sizes(problem), result.plan, step_time_s),
     )
     return replace(result, plan=plan)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from heterps.micro_batches.sizes import open_sizes, with_size
 from heterps.renting.bundles import Bundle, chains
 from heterps.renting.offer import Offer
+from heterps.renting.sizes import with_open_sizes
 from heterps_envs.closed_form.bounds import least_cost
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
@@ -56,9 +56,3 @@ def sets_of(problem: Problem, offer: Offer) -> list[RentableSet]:
             promise = min(least_cost(each) for each in with_open_sizes(own))
             sets.append(RentableSet(own, problem, is_within, bundle.usd_per_hour, promise))
     return sorted(sets, key=lambda each: (not each.is_affordable, each.promise, each.usd_per_hour))
-
-
-def with_open_sizes(problem: Problem) -> list[Problem]:
-    """The problem with each size of micro-batches that is open."""
-    is_open = problem.strategy.chooses_micro_batch
-    return [with_size(problem, size) for size in open_sizes(problem)] if is_open else [problem]

@@ -8,17 +8,21 @@ from itertools import pairwise
 import pytest
 
 from heterps.micro_batches import one_size
+from heterps.micro_batches.sizes import open_sizes, with_size
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
+from heterps.planning.strategies import OPEN
 from heterps.renting import rent
 from heterps.renting.bundles import DEARER, LARGER, chains
 from heterps.renting.offer import Offer
 from heterps.renting.rent import place_within, usd_per_hour
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
-from heterps_configs.documents.job import Strategy
+from heterps_configs.documents.job import Objective, Strategy
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.certificates.plan import check_certificate
+from heterps_envs.closed_form.bounds import plans_bound_s
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_envs.step_bounds.executable import executable_bound
@@ -129,6 +133,27 @@ def test_all_devices_within_a_budget_are_bounded_once(
     assert found.plan.bound == found.bound
     place_within(problem, "greedy", Offer(exclude=("T4",)))
     assert len(asked) == 3  # of what is on offer, and of the whole cluster
+
+
+@pytest.mark.parametrize("objective", ["throughput", "price"])
+def test_bounds_and_words_are_about_the_size_that_the_plan_has(objective: Objective) -> None:
+    """The size of micro-batches is open: of the job of the cluster it is the smallest."""
+    asked = load_problem("gpt2", "a100-v100-t4", strategy=OPEN, objective=objective)
+    found = place_within(asked, "greedy", Offer(exclude=("V100-16G",), usd_per_hour=12.0))
+    size = found.plan.job.micro_batch_size
+    assert size > asked.job.micro_batch_size
+    assert found.problem.job.micro_batch_size == size
+    assert not check_certificate(with_size(asked, size), found.plan).problems
+    closed_s = found.estimate.closed_form_step_time_s
+    least_s, gap = found.bound.step_time_s, found.bound.gap
+    assert closed_s is not None
+    assert least_s is not None
+    assert gap is not None
+    if objective == "throughput":
+        assert gap == pytest.approx(closed_s / least_s - 1)
+        assert least_s <= min(
+            plans_bound_s(with_size(found.problem, each)) for each in open_sizes(asked)
+        )
 
 
 def test_a_budget_that_buys_nothing_says_what_the_cheapest_costs(problem: Problem) -> None:
