@@ -14,6 +14,7 @@ from heterps.renting.sizes import as_placed, bound_of_all_sizes, with_open_sizes
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
 from heterps_configs.errors import InfeasibleError
+from heterps_envs.closed_form.bounds import plans_bound_s
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.executable import executable_bound, least_executable_s
 
@@ -109,7 +110,8 @@ class _Search:
         most_s = self.best.estimate.step_time_s
         # Where time is limited it goes into plans: the other bound may take seconds.
         if self.budget.has_time_limit:
-            return each.promise >= most_s
+            asked = with_open_sizes(each.problem)
+            return all(plans_bound_s(sized) >= most_s for sized in reversed(asked))
         return _least_s(each.problem, most_s) >= most_s
 
     def _place(self, each: RentableSet, part: float) -> bool:

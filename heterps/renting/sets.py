@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from heterps.renting.bundles import Bundle, chains
@@ -25,7 +26,8 @@ class RentableSet(NamedTuple):
         offered: On all that is on offer.
         is_affordable: All of them together, and not only what a plan may use of them.
         usd_per_hour: What they cost together.
-        promise: No placement costs less by the closed form, in what the job minimises.
+        promise: No placement costs less by the closed form, in what the job minimises, with a
+            middle size of micro-batches where that is open: to put sets in order.
     """
 
     problem: Problem
@@ -53,6 +55,11 @@ def sets_of(problem: Problem, offer: Offer) -> list[RentableSet]:
         if bundle.usd_per_hour <= limit * NEARLY:
             own = without_devices(problem, problem.device_named.keys() - names)
             is_within = bundle.usd_per_hour <= limit * ROUNDED
-            promise = min(least_cost(each) for each in with_open_sizes(own))
-            sets.append(RentableSet(own, problem, is_within, bundle.usd_per_hour, promise))
+            sets.append(RentableSet(own, problem, is_within, bundle.usd_per_hour, _promise(own)))
     return sorted(sets, key=lambda each: (not each.is_affordable, each.promise, each.usd_per_hour))
+
+
+def _promise(problem: Problem) -> float:
+    asked = with_open_sizes(problem)
+    promise = least_cost(asked[len(asked) // 2])
+    return promise if promise < math.inf else least_cost(asked[0])
