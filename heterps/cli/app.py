@@ -115,8 +115,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _end_quietly()
     except SystemExit as stop:
         # rich and click end the process by themselves where the reader has gone.
-        if isinstance(stop.__context__, BrokenPipeError):
+        cause = stop.__context__
+        if isinstance(cause, BrokenPipeError):
             _end_quietly()
+        # An interrupt that reaches typer becomes its code, without a word.
+        if cause is not None and isinstance(cause.__cause__, KeyboardInterrupt):
+            typer.echo("interrupted", err=True)
         raise
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)

@@ -59,7 +59,7 @@ def offer_of(
     """What the options leave on offer.
 
     Raises:
-        HeterpsError: A limit is no TYPE=N, or negative.
+        HeterpsError: A limit is no TYPE=N, negative, or the second one of its type.
     """
     from heterps.renting.offer import Offer
 
@@ -68,5 +68,7 @@ def offer_of(
         name, sign, number = text.rpartition("=")
         if not sign or not name or not number.isdecimal():
             raise HeterpsError(f"--max-devices {text}: expected TYPE=N, such as A100-40G=8")
+        if name in most:
+            raise HeterpsError(f"--max-devices: {name} has two limits, {most[name]} and {number}")
         most[name] = int(number)
     return Offer(tuple(exclude or ()), tuple(regions or ()), most, usd_per_hour)

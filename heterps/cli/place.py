@@ -167,11 +167,14 @@ def place(
     if frontier:
         from heterps.commands.frontier import run_frontier
 
-        if any(option is not None for option in (effort, cpu_seconds, policy)):
-            warnings.warn(
-                "--frontier is exact: --effort, --cpu-seconds and --policy are ignored",
-                stacklevel=1,
-            )
+        ignored = {
+            "--effort": effort, "--evaluations": evaluations, "--cpu-seconds": cpu_seconds,
+            "--policy": policy,
+        }  # fmt: skip
+        given = [name for name, value in ignored.items() if value is not None]
+        if given:
+            text = f"--frontier is exact and takes --seconds alone; ignored: {', '.join(given)}"
+            warnings.warn(text, stacklevel=1)
         if explains:
             raise HeterpsError(
                 "--explain is about the stages of one plan, and --frontier has many: leave out one"

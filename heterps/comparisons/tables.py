@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
@@ -16,8 +16,12 @@ from heterps_agents.interface.system import PERIOD
 
 _NEAR_BEST = "to 1 %"
 _MORE_THAN_ANY = 1000  # columns of a terminal
+_PLAN = "plan"
 # What a table does without where a terminal is narrow, the first first.
-_LEAST_ASKED_FOR = ("planning", "evaluations", "USD/million", _NEAR_BEST)
+_LEAST_ASKED_FOR = ("planning", "evaluations", "USD/million", _NEAR_BEST, _PLAN)
+# Where each plan is, the line on what was written tells as well.
+_LEAST_ASKED_FOR_OF_THE_FIELD = (_PLAN, "CPU", "own error")
+_Columns = dict[str, Callable[[ComparisonRow], str]]
 
 
 def print_comparison(comparison: Comparison, files: Mapping[str, str] | None = None) -> None:
@@ -94,33 +98,26 @@ def _beyond_line(comparison: Comparison) -> str:
 def field_table(comparison: Comparison, files: Mapping[str, str]) -> Table:
     """One row for each planner that has a plan, the best first: published methods beside ours.
 
+    No figure is cut: see `comparison_table`.
+
     Args:
         comparison: With systems of papers.
         files: By planner, where its plan was written; empty: nowhere.
     """
-    table = Table(title=_title(comparison), title_justify="left", box=None)
-    table.add_column("planner", no_wrap=True, min_width=_planner_width(comparison))
-    by_price = comparison.problem.job.objective == "price"
-    headings = ["step", "over best", "gap", "CPU", "own error"]
-    headings += ["USD/million"] if by_price else []
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = [row for row in _sorted(comparison) if row.feasible]
+    columns: _Columns = {
+        "planner": lambda row: row.planner,
+        "step": lambda row: "" if row.step_time_s is None else seconds_text(row.step_time_s),
+        "over best": lambda row: "" if row.over_best is None else f"{row.over_best:.4g} x",
+        "gap": _gap_text,
+        "CPU": lambda row: _rounded_text(row.planning_cpu_s),
+        "own error": _own_error_text,
+    }
+    if comparison.problem.job.objective == "price":
+        columns["USD/million"] = _price_text
     if files:
-        table.add_column("plan", no_wrap=True)
-    for row in _sorted(comparison):
-        if not row.feasible:
-            continue
-        cells = [
-            "" if row.step_time_s is None else seconds_text(row.step_time_s),
-            "" if row.over_best is None else f"{row.over_best:.4g} x",
-            "" if row.gap is None else percent_text(row.gap, 2),
-            _rounded_text(row.planning_cpu_s),
-            "" if row.own_error is None else percent_text(row.own_error, 1, is_change=True),
-        ]
-        cells += [f"{row.price_usd_per_million_samples:.5g}"] if by_price else []
-        cells += [files.get(row.planner, "")] if files else []
-        table.add_row(row.planner, *cells)
-    return table
+        columns[_PLAN] = lambda row: files.get(row.planner, "")
+    return _fitting(comparison, rows, columns, _LEAST_ASKED_FOR_OF_THE_FIELD)
 
 
 def cannot_place_lines(comparison: Comparison) -> list[str]:
@@ -169,31 +166,47 @@ def comparison_table(comparison: Comparison, files: Mapping[str, str]) -> Table:
         files: By planner, where its plan was written; empty: nowhere.
     """
     columns = _columns(comparison, files)
+    return _fitting(comparison, _sorted(comparison), columns, _LEAST_ASKED_FOR)
+
+
+def _fitting(
+    comparison: Comparison,
+    rows: Sequence[ComparisonRow],
+    columns: _Columns,
+    least_asked_for: Sequence[str],
+) -> Table:
+    """A table without the columns that the terminal has no room for."""
     any_width = answer.options.update_width(_MORE_THAN_ANY)
-    for heading in _LEAST_ASKED_FOR:
-        table = _table_of(comparison, columns)
+    for heading in least_asked_for:
+        table = _table_of(comparison, rows, columns)
         if answer.measure(table, options=any_width).maximum <= answer.width:
             break
         columns.pop(heading, None)
-    return _table_of(comparison, columns)
+    return _table_of(comparison, rows, columns)
 
 
-def _columns(
-    comparison: Comparison, files: Mapping[str, str]
-) -> dict[str, Callable[[ComparisonRow], str]]:
+def _columns(comparison: Comparison, files: Mapping[str, str]) -> _Columns:
     """By its heading, what a column says of a row."""
-    columns: dict[str, Callable[[ComparisonRow], str]] = {"planner": lambda row: row.planner}
+    columns: _Columns = {"planner": lambda row: row.planner}
     columns["samples/s"] = _throughput_text
     if any(row.price_usd_per_million_samples for row in comparison.rows):
         columns["USD/million"] = _price_text
-    columns["gap"] = lambda row: "" if row.gap is None else percent_text(row.gap, 2)
+    columns["gap"] = _gap_text
     columns["evaluations"] = lambda row: str(row.evaluations)
     columns["CPU"] = lambda row: seconds_text(row.planning_cpu_s)
     columns[_NEAR_BEST] = _near_best_text
     columns["planning"] = lambda row: seconds_text(row.planning_s)
     if files:
-        columns["plan"] = lambda row: files.get(row.planner, "")
+        columns[_PLAN] = lambda row: files.get(row.planner, "")
     return columns
+
+
+def _gap_text(row: ComparisonRow) -> str:
+    return "" if row.gap is None else percent_text(row.gap, 2)
+
+
+def _own_error_text(row: ComparisonRow) -> str:
+    return "" if row.own_error is None else percent_text(row.own_error, 1, is_change=True)
 
 
 def _throughput_text(row: ComparisonRow) -> str:
@@ -210,14 +223,15 @@ def _near_best_text(row: ComparisonRow) -> str:
     return "" if row.near_best_cpu_s is None else _rounded_text(row.near_best_cpu_s)
 
 
-def _table_of(
-    comparison: Comparison, columns: Mapping[str, Callable[[ComparisonRow], str]]
-) -> Table:
+def _table_of(comparison: Comparison, rows: Sequence[ComparisonRow], columns: _Columns) -> Table:
     table = Table(title=_title(comparison), title_justify="left", box=None)
     for heading in columns:
-        is_name = heading in {"planner", "plan"}
-        table.add_column(heading, justify="left" if is_name else "right", no_wrap=True)
-    for row in _sorted(comparison):
+        is_name = heading in {"planner", _PLAN}
+        width = _planner_width(comparison) if heading == "planner" else None
+        table.add_column(
+            heading, justify="left" if is_name else "right", no_wrap=True, min_width=width
+        )
+    for row in rows:
         table.add_row(*(text_of(row) for text_of in columns.values()))
     return table
 

@@ -19,6 +19,7 @@ from heterps.exports.weights import write_weights
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import estimate
 
 TARGETS: Mapping[str, Callable[[Problem, Plan], Exported]] = {
     "accelerate": to_accelerate,
@@ -51,13 +52,15 @@ def export_plan(problem: Problem, plan: Plan, target: str, folder: Path) -> tupl
     if target not in TARGETS:
         raise UnknownNameError("target", target, list(NAMES))
     found = TARGETS[target](problem, plan)
+    misses = estimate(problem, plan).reasons
     with new_folder(folder) as written:
         for name, content in found.files.items():
             (written / name).write_text(content, encoding="utf-8")
+    remarks = list(found.remarks)
     if plan.job.dtype == "tf32":
         call = "torch.set_float32_matmul_precision('high')"
-        return (*found.remarks, f"the plan counts on TF32, which you turn on: {call}")
-    return found.remarks
+        remarks.append(f"the plan counts on TF32, which you turn on: {call}")
+    return (*remarks, *(f"the plan is not feasible: {text}" for text in misses))
 
 
 def export_weights(

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from heterps.micro_batches.one_size import place_one_size
 from heterps.micro_batches.outlooks import cost_of, outlooks, rank, runs
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
+from heterps.micro_batches.sizes import nearest_to_a_plan
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
 from heterps_configs.errors import InfeasibleError
@@ -40,12 +41,12 @@ def place_each_size(
             the planner from no size: even plans near the best are no reason against others.
 
     Raises:
-        InfeasibleError: None has a plan; the reason is that of the first.
+        InfeasibleError: None has a plan; the reason is that of `nearest_to_a_plan`.
     """
     answers: dict[int, PlaceResult] = {}
     least = min(map(cost_of, filter(runs, (quick or {}).values())), default=math.inf)
     promises = outlooks(asked, planner, budget, least)
-    reasons: list[InfeasibleError] = []
+    reasons: dict[int, InfeasibleError] = {}
     tried: list[TriedSize] = []
     for number, index in enumerate(sorted(range(len(asked)), key=promises.__getitem__)):
         outlook, size = promises[index], asked[index].job.micro_batch_size
@@ -60,7 +61,7 @@ def place_each_size(
         try:
             found = place_one_size(asked[index], planner, own)
         except InfeasibleError as error:
-            reasons.append(error)
+            reasons[size] = error
             bound = max(entry.bound, error.least_step_time_s or 0.0)
             entry = entry._replace(bound=bound, why=NO_BETTER_PLAN if answers else NO_PLAN)
         else:
@@ -70,5 +71,5 @@ def place_each_size(
     for size, result in (quick or {}).items():
         answers[size] = min(answers.get(size, result), result, key=rank)
     if not answers:
-        raise reasons[0]
+        raise reasons[nearest_to_a_plan(asked).job.micro_batch_size]
     return tried, list(answers.values())

@@ -45,7 +45,7 @@ def place_patiently(
         budget: With a limit in time.
 
     Raises:
-        InfeasibleError: None has a plan; the reason is that of the first.
+        InfeasibleError: None has a plan; the reason is that of the one nearest to a plan.
     """
     own = budget.share(QUICK_PART)
     quick = QuickPlans(asked, planner)

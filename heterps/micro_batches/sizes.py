@@ -38,6 +38,18 @@ def with_size(problem: Problem, size: int) -> Problem:
     return replace(problem, job=job, strategy=problem.strategy.changed(chooses_micro_batch=False))
 
 
+def nearest_to_a_plan(asked: Sequence[Problem]) -> Problem:
+    """Of the sizes none of which has a plan that of which it is told why.
+
+    The one with the least bound: what a floor is above there it is above with every size. Where
+    none fits, the smallest.
+
+    Args:
+        asked: The problem with each size, the smallest first.
+    """
+    return min(asked, key=plans_bound_s)
+
+
 def with_bound_over(
     best: PlaceResult,
     answers: Sequence[PlaceResult],

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from heterps.micro_batches.sizes import open_sizes, with_size
+from heterps.micro_batches.sizes import nearest_to_a_plan, open_sizes, with_size
 from heterps_agents.exact.frontier import FrontierPoint, solve_frontier, undominated
 from heterps_agents.exact.solve import MAX_SECONDS, predicted_seconds
 from heterps_agents.interface.planner import Budget
@@ -114,7 +114,7 @@ def frontier(problem: Problem, *, budget: Budget | None = None) -> Frontier:
         for point in _points(question, share_s)
     ]
     if not found:
-        raise InfeasibleError(explain_infeasible(sized[0]))
+        raise InfeasibleError(explain_infeasible(nearest_to_a_plan(sized)))
     plans = [_bound_plan(*found[index]) for index in _of_all_sizes(point for _, point in found)]
     if None in plans:
         warnings.warn(

@@ -26,6 +26,9 @@ from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import with_effort
 from heterps_envs.problem import Problem
 
+# Of a limit in time, for a proof by the closed form if no more is left.
+CLOSED_FORM_PART = 1 / 16
+
 
 def place(
     problem: Problem,
@@ -54,7 +57,27 @@ def place(
     Raises:
         UnknownNameError: No planner or effort has that name.
         InfeasibleError: No plan keeps memory and the throughput floor. Of several sizes of
-            micro-batches the reason is that of the first.
+            micro-batches the reason is that of the one nearest to a plan.
+    """
+    problem, chosen = asked_of(problem, planner, seed=seed, effort=effort)
+    budget = budget or Budget()
+    result, asked = place_without_bound(problem, chosen, budget)
+    return with_executable(result, asked, proof_budget(budget))
+
+
+def asked_of(
+    problem: Problem, planner: str | Planner | System, *, seed: int, effort: str | None
+) -> tuple[Problem, Planner | System]:
+    """The planner of a name with its effort, and what is left of a problem where it chooses less.
+
+    Args:
+        problem: What is asked.
+        planner: See `place`.
+        seed: See `place`.
+        effort: See `place`.
+
+    Raises:
+        UnknownNameError: No planner or effort has that name.
     """
     chosen = planner_named(planner, seed=seed) if isinstance(planner, str) else planner
     if effort is not None:
@@ -63,11 +86,30 @@ def place(
         if not is_left_open(problem.strategy):
             warn_of_own_way(chosen)
         problem = problem.plain
-    budget = budget or Budget()
+    return problem, chosen
+
+
+def place_without_bound(
+    problem: Problem, planner: Planner | System, budget: Budget
+) -> tuple[PlaceResult, list[Problem]]:
+    """As `place`, but for the bound of all plans that can be run: that takes seconds.
+
+    Args:
+        problem: With no more left open than the planner chooses (`asked_of`).
+        planner: With its effort.
+        budget: What it may spend.
+
+    Returns:
+        The best plan, and the problem with each size of micro-batches that was open: what
+        `with_executable` takes.
+
+    Raises:
+        InfeasibleError: See `place`.
+    """
     if problem.strategy.chooses_micro_batch:
-        return _over_sizes(problem, chosen, budget)
-    result = with_divided_state(place_one_size(problem, chosen, budget), chosen)
-    return with_executable(result, [result.problem], proof_budget(budget))
+        return _over_sizes(problem, planner, budget)
+    result = with_divided_state(place_one_size(problem, planner, budget), planner)
+    return result, [result.problem]
 
 
 def chooses_options(planner: Planner | System) -> bool:
@@ -83,15 +125,17 @@ def warn_of_own_way(planner: Planner | System) -> None:
         f"the planner {planner.name} "
         f"{'makes groups by its own cost' if makes_groups else own_way}: tensor parallel, "
         "recompute, offload and sharded state are ignored",
-        stacklevel=3,
+        stacklevel=4,
     )
 
 
-def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> PlaceResult:
+def _over_sizes(
+    problem: Problem, planner: Planner | System, budget: Budget
+) -> tuple[PlaceResult, list[Problem]]:
     """A plan for each size of micro-batches, and the best of them by the simulator.
 
     Raises:
-        InfeasibleError: There is no plan with any size; the reason is that of the first.
+        InfeasibleError: There is no plan with any size; see `place`.
     """
     asked = [with_size(problem, size) for size in open_sizes(problem)]
     if isinstance(planner, PatientPlanner) and planner.is_patient and budget.has_time_limit:
@@ -108,11 +152,13 @@ def _over_sizes(problem: Problem, planner: Planner | System, budget: Budget) -> 
         entry._replace(found=found[entry.size], why="") if entry.size in found else entry
         for entry in tried
     ]
-    proof = proof_budget(budget)
-    return replace(
-        with_executable(with_bound_over(best, answers, asked, tried, proof), asked, proof),
+    # Bounds are no planning: what they take is not the planner's.
+    best = replace(
+        best,
         evaluations=budget.evaluations_used,
         planning_s=budget.seconds_used,
         planning_cpu_s=budget.cpu_seconds_used,
         tried_sizes=tuple(sorted(tried, key=lambda each: each.size)),
     )
+    proof = budget.at_least(CLOSED_FORM_PART)
+    return with_bound_over(best, answers, asked, tried, proof), asked

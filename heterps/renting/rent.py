@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from heterps.micro_batches.one_size import proof_budget, with_executable
 from heterps.micro_batches.place_result import PlaceResult
-from heterps.micro_batches.sizes import open_sizes, with_size
-from heterps.planning.place import place
-from heterps.renting.bundles import Bundle, chains
+from heterps.planning.place import asked_of, place_without_bound
 from heterps.renting.offer import Offer, offers
+from heterps.renting.sets import ROUNDED, RentableSet, sets_of
+from heterps.renting.sizes import as_placed, bound_of_all_sizes, with_open_sizes
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
 from heterps_configs.errors import InfeasibleError
-from heterps_envs.closed_form.bounds import bound_for
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.bounds import plans_bound_s
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.executable import least_executable_s
 
-# Sets that cost so many times the budget are looked at, for plans that leave devices idle.
-NEARLY = 1.5
-# Prices are sums of numbers with rounding errors.
-ROUNDED = 1 + 1e-9
+# Of what is left of a limited search, each set gets so much when its turn comes.
+LOOK_PART = 1 / 4
 
 
 def place_within(
@@ -38,8 +35,10 @@ def place_within(
     """The best plan on devices that are on offer; with a budget, on those that it buys.
 
     Of all sets of devices (`bundles.chains`) that the budget affords, or nearly (a plan may leave
-    some idle), the planner answers those that a lower bound does not rule out. Neither the sets nor
-    their plans depend on the budget: a larger one is never slower, but for limits of time.
+    some idle), the planner answers those that a lower bound does not rule out, those first that
+    promise most. Neither the sets nor their plans depend on the budget: a larger one is never
+    slower, but for limits of the search. Such a limit is divided: each set gets a part of what is
+    left, and the best one in the end the rest.
 
     Args:
         problem: With all devices.
@@ -59,39 +58,93 @@ def place_within(
         InfeasibleError: Nothing that is on offer, or that the budget buys, has a plan that fits.
     """
     budget = budget or Budget()
-    best: PlaceResult | None = None
-    reason: InfeasibleError | None = None
-    for offered in offers(problem, offer):
-        for bundle in _affordable(offered, offer.usd_per_hour):
-            if best is not None and budget.is_exhausted:
-                break
-            own = without_devices(offered, offered.device_named.keys() - bundle.names)
-            if best is not None and _least(own, _cost(best)) >= _cost(best):
-                continue
-            try:
-                found = place(own, planner, budget=budget, seed=seed, effort=effort)
-            except InfeasibleError as error:
-                reason, step_time_s = reason or error, None
-            else:
-                step_time_s = found.estimate.step_time_s
-                found = replace(found, problem=offered, bound=bound_for(offered, found.plan))
-                if is_affordable(found, offer) and (best is None or _cost(found) < _cost(best)):
-                    best = found
-            if on_placed is not None:
-                on_placed(own, step_time_s)
-    if best is None:
-        raise reason or InfeasibleError(_too_little(problem, offer))
-    proof = proof_budget(budget)
-    best = with_executable(best, _asked(best.problem), proof)
-    of_all = with_executable(best, _asked(problem), proof).executable
-    bound = bound_for(problem, best.plan)
-    return replace(
-        best,
-        plan=best.plan.changed(bound=bound, executable_bound=of_all),
+    problem, chosen = asked_of(problem, planner, seed=seed, effort=effort)
+    search = _Search(chosen, offer, budget, on_placed)
+    sets = [each for offered in offers(problem, offer) for each in sets_of(offered, offer)]
+    search.look_at_all(sets)
+    if search.best is None:
+        raise search.reason or InfeasibleError(_too_little(problem, offer))
+    best = replace(
+        search.best,
         evaluations=budget.evaluations_used,
         planning_s=budget.seconds_used,
         planning_cpu_s=budget.cpu_seconds_used,
     )
+    proof = proof_budget(budget)
+    best = with_executable(best, with_open_sizes(search.best_offered or problem), proof)
+    return _of_whole_cluster(best, problem, proof)
+
+
+@dataclass
+class _Search:
+    """What a planner found on the sets so far.
+
+    Attributes:
+        best_offered: The problem on what is on offer where the best plan is, with its open sizes.
+        reason: Why the first set without a plan has none.
+    """
+
+    planner: Planner | System
+    offer: Offer
+    budget: Budget
+    on_placed: Callable[[Problem, float | None], None] | None
+    best: PlaceResult | None = None
+    best_offered: Problem | None = None
+    reason: InfeasibleError | None = None
+
+    def look_at_all(self, sets: Sequence[RentableSet]) -> None:
+        """Places on each set that may be the best, and once more on the best with what is left."""
+        part = LOOK_PART if len(sets) > 1 else 1.0
+        best_set: RentableSet | None = None
+        for each in sets:
+            if self.best is not None and self.budget.is_exhausted:
+                return
+            if not self._is_ruled_out(each) and self._place(each, part):
+                best_set = each
+        is_left = self.budget.is_limited and not self.budget.is_exhausted
+        if best_set is not None and part < 1.0 and is_left:
+            self._place(best_set, 1.0)
+
+    def _is_ruled_out(self, each: RentableSet) -> bool:
+        if self.best is None or self.best.problem.job.objective == "price":
+            return False
+        most_s = self.best.estimate.step_time_s
+        # Where time is limited it goes into plans: the other bound may take seconds.
+        if self.budget.has_time_limit:
+            asked = with_open_sizes(each.problem)
+            return all(plans_bound_s(sized) >= most_s for sized in reversed(asked))
+        return _least_s(each.problem, most_s) >= most_s
+
+    def _place(self, each: RentableSet, part: float) -> bool:
+        """Whether a plan on a set, for a part of the budget that is left, is the best so far."""
+        own, step_time_s, is_best = self.budget.apart(part), None, False
+        try:
+            found, _ = place_without_bound(each.problem, self.planner, own)
+        except InfeasibleError as error:
+            self.reason = self.reason or error
+        else:
+            step_time_s = found.estimate.step_time_s
+            if each.problem is not each.offered:
+                bound = bound_of_all_sizes(each.offered, found)
+                found = replace(found, problem=as_placed(each.offered, found), bound=bound)
+            is_best = is_affordable(found, self.offer) and (
+                self.best is None or _cost(found) < _cost(self.best)
+            )
+            if is_best:
+                self.best, self.best_offered = found, each.offered
+        self.budget.charge(own)
+        if self.on_placed is not None:
+            self.on_placed(each.problem, step_time_s)
+        return is_best
+
+
+def _of_whole_cluster(result: PlaceResult, problem: Problem, budget: Budget) -> PlaceResult:
+    """The result with a plan whose bounds are those of all plans on all devices."""
+    if result.problem.device_named.keys() == problem.device_named.keys():
+        return replace(result, plan=result.plan.changed(bound=result.bound))
+    of_all = with_executable(result, with_open_sizes(problem), budget).executable
+    bound = bound_of_all_sizes(problem, result)
+    return replace(result, plan=result.plan.changed(bound=bound, executable_bound=of_all))
 
 
 def is_affordable(result: PlaceResult, offer: Offer) -> bool:
@@ -105,36 +158,11 @@ def usd_per_hour(result: PlaceResult) -> float:
     return sum(named[name].price_usd_per_hour for name in result.plan.devices)
 
 
-def _affordable(problem: Problem, limit: float | None) -> list[Bundle]:
-    """Sets within a budget, the dearest first, then those just above; without one, all devices."""
-    devices = problem.cluster.devices
-    everything = Bundle(
-        frozenset(device.name for device in devices),
-        sum(device.price_usd_per_hour for device in devices),
-    )
-    if limit is None:
-        return [everything]
-    found = {bundle.names: bundle for chain in [[everything], *chains(problem)] for bundle in chain}
-    near = [bundle for bundle in found.values() if bundle.usd_per_hour <= limit * NEARLY]
-    return sorted(
-        near, key=lambda b: (b.usd_per_hour > limit * ROUNDED, -b.usd_per_hour, sorted(b.names))
-    )
-
-
-def _least(problem: Problem, most_s: float) -> float:
-    """No plan costs less, in what `_cost` says; 0 where the price counts."""
-    if problem.job.objective == "price":
-        return 0.0
-    least_s = most_s
-    for each in _asked(problem):
-        least_s = min(least_s, least_executable_s(each, least_s))
-    return least_s
-
-
-def _asked(problem: Problem) -> list[Problem]:
-    """The problem with each size of micro-batches that is open."""
-    is_open = problem.strategy.chooses_micro_batch
-    return [with_size(problem, size) for size in open_sizes(problem)] if is_open else [problem]
+def _least_s(problem: Problem, most_s: float) -> float:
+    """No plan is simulated in less; `most_s` where that is no less."""
+    for each in with_open_sizes(problem):
+        most_s = min(most_s, least_executable_s(each, most_s))
+    return most_s
 
 
 def _cost(result: PlaceResult) -> float:

@@ -41,6 +41,8 @@ LIFTED_WORDS: dict[Limit, str] = {
 def stages_table(result: PlaceResult, width: int = WIDTH_FOR_NAMES) -> Table:
     """One row for each stage, its replicas on equal devices together, with the fullest's memory.
 
+    What a device has is what plans may use of it, as everywhere else: not what fragments take.
+
     Args:
         result: What `place` returned.
         width: Columns of the terminal; narrow ones leave out the names of layers.
@@ -73,7 +75,7 @@ def _stages_table(result: PlaceResult, width_of_names: int) -> Table:
         table.add_column("from .. to", overflow="ellipsis", no_wrap=True, max_width=width_of_names)
     for group in groups:
         used = max(result.estimate.memory_bytes[name] for name in group.devices)
-        has = min(problem.device_named[name].memory_bytes for name in group.devices)
+        has = min(result.estimate.memory_limit_bytes[name] for name in group.devices)
         cells = [
             group.label,
             folded_names(group.devices),

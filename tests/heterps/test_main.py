@@ -17,17 +17,18 @@ heterps.cli.app.main = lambda: atexit.register(write, "written at the end")
 entry()
 """
 
-# Ctrl-C comes while the first module of the command is imported.
-INTERRUPTED_EARLY = """
+INTERRUPTED = """
 import sys
-
-class Interrupting:
-    def find_spec(self, name, path=None, target=None):
-        if name == "heterps.cli.app":
-            raise KeyboardInterrupt
-
-sys.meta_path.insert(0, Interrupting())
+import heterps.cli.app as app
+import heterps.commands.library as library
 from heterps.__main__ import entry
+def interrupted(*given, **named):
+    raise KeyboardInterrupt
+if sys.argv[1] == "main":
+    app.main = interrupted
+else:
+    library.run_list = interrupted
+sys.argv = ["heterps", "list"]
 entry()
 """
 
@@ -56,17 +57,18 @@ def test_what_others_do_at_the_end_of_a_process_is_done(tmp_path: Path) -> None:
     assert late.read_text() == "written at the end"
 
 
-def test_an_interrupt_before_the_command_is_imported_is_one_line() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_EARLY], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 130
-    assert done.stderr == "interrupted\n"
-
-
 def test_output_that_cannot_be_written_is_no_success() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "heterps", "list", "devices"], stdout=full, check=False
         )
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("where", ["main", "command"])
+def test_an_interrupt_is_one_line_and_its_code(where: str) -> None:
+    """While the command line is loaded, and while a command works."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, where], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")

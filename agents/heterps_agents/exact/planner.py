@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -97,7 +98,10 @@ class ExactPlanner:
         seconds, kernel = min(MAX_SECONDS, budget.seconds_left), kernel_tables(tables)
         result = solve(kernel, Goal.of(problem.job), max_seconds=seconds, on_better=found)
         if result.status == "over budget":
-            raise HeterpsError(_too_large(problem, kernel, seconds))
+            least_s = lower_bound(bounding_tables(problem))
+            if math.isinf(least_s):  # no proof is needed
+                raise InfeasibleError(explain_infeasible(problem))
+            raise HeterpsError(_too_large(kernel, seconds, least_s))
         budget.spend(result.transitions)
         return result
 
@@ -159,11 +163,11 @@ def proven_code(problem: Problem, result: ExactResult) -> Code:
     return result.code
 
 
-def _too_large(problem: Problem, kernel: KernelTables, seconds: float) -> str:
+def _too_large(kernel: KernelTables, seconds: float, least_s: float) -> str:
     ways = f" in {kernel.num_options} ways" if kernel.num_options > kernel.num_classes else ""
     return (
         f"exact: {kernel.num_layers} layers on {kernel.num_classes} device classes{ways} take "
         f"about {predicted_seconds(kernel):.3g} s or more and {table_bytes(kernel) / 1e6:.3g} MB "
         f"(it may take {seconds:.3g} s); all that is known of the optimum is that no step is below "
-        f"{lower_bound(bounding_tables(problem)):.4g} s; choose another planner, such as auto"
+        f"{least_s:.4g} s; choose another planner, such as auto"
     )

@@ -14,6 +14,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.job import Strategy
+from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, closed_form_of_plan_s, placement_of
@@ -99,3 +100,9 @@ def test_the_least_of_all_is_sought_below_a_limit() -> None:
     assert least.status == "optimal"
     assert least_of_all(problem, least.step_time_s * 0.99, 1.0).status == "infeasible"
     assert least_of_all(problem, least.step_time_s * 1.01, 1.0)[1:3] == least[1:3]
+
+
+def test_a_model_without_room_is_told_why_however_little_time_there_is() -> None:
+    asked = replace(on_two_equal_nodes(memory_bytes=20, num_micro_batches=2), strategy=AGAIN)
+    with pytest.raises(InfeasibleError, match="fits on no device"):
+        ExactPlanner().plan(asked, Budget(seconds=1e-9))

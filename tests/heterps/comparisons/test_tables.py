@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rich.table import Table
 
 from heterps.comparisons.tables import cannot_place_lines, comparison_table, field_table
 from heterps.planning.compare import compare
@@ -56,6 +57,18 @@ def test_files_are_a_column_where_there_are_any(comparison: Comparison) -> None:
     table = field_table(comparison, {"greedy": "out/greedy.yaml"})
     assert table.columns[-1].header == "plan"
     assert "out/greedy.yaml" in list(table.columns[-1].cells)
+
+
+@pytest.mark.parametrize("table_of", [field_table, comparison_table])
+def test_a_long_folder_takes_no_room_from_figures(
+    comparison: Comparison, table_of: Callable[..., Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answer, "_width", 80)
+    files = {row.planner: f"{'folder/' * 10}{row.planner}.yaml" for row in comparison.rows}
+    with answer.capture() as printed:
+        answer.print(table_of(comparison, files))
+    assert "…" not in printed.get()
+    assert max(map(len, printed.get().splitlines())) <= 80
 
 
 def test_field_asks_what_papers_published_beside_ours(

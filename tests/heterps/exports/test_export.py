@@ -40,6 +40,17 @@ def problem() -> Problem:
     return load_problem("llama-tiny", "a100-v100", global_batch_size=8, micro_batch_size=2)
 
 
+def test_a_plan_that_does_not_fit_is_exported_with_a_remark(
+    problem: Problem, tmp_path: Path
+) -> None:
+    remarks = export_plan(problem, chain_of(problem, ONE), "megatron", tmp_path / "fits")
+    assert not any("feasible" in remark for remark in remarks)
+    job = problem.job.changed(min_throughput_samples_per_s=1e9)
+    slow = replace(problem, job=job)
+    remarks = export_plan(slow, chain_of(slow, ONE), "megatron", tmp_path / "slow")
+    assert any(remark.startswith("the plan is not feasible: throughput") for remark in remarks)
+
+
 def test_a_device_map_has_a_place_for_every_parameter(problem: Problem, tmp_path: Path) -> None:
     plan = chain_of(problem, ONE)
     remark, _ = export_plan(problem, plan, "accelerate", tmp_path / "out")
@@ -287,7 +298,7 @@ def test_names_out_of_documents_become_no_code_of_a_script(
     hostile = 'x"""; import evil; """'
     named = replace(problem, profile=problem.profile.changed(name=hostile))
     plan = chain_of(problem, ONE)
-    export_plan(named, plan, "torch-pipelining", tmp_path / "named")
+    export_plan(named, chain_of(named, ONE), "torch-pipelining", tmp_path / "named")
     assert 'x"""' not in (tmp_path / "named/train.py").read_text()
     assert problem.profile.source is not None
     source = problem.profile.source.changed(architecture="LlamaForCausalLM(0)\nimport evil\n")

@@ -70,6 +70,12 @@ def test_a_throughput_floor_cuts_it_off(heterps: Heterps, blocks: Path) -> None:
     assert [p["step_time_s"] for p in cut] == pytest.approx([p["step_time_s"] for p in points[:2]])
 
 
+def test_limits_that_it_does_not_take_are_named(heterps: Heterps, blocks: Path) -> None:
+    options = ("place", blocks, "-c", "a100-v100", "--frontier")
+    with pytest.warns(UserWarning, match="ignored: --effort, --evaluations$"):
+        assert heterps(*options, "--evaluations", 5, "--effort", "fast").code == 0
+
+
 def test_the_table_names_devices_and_the_figure_is_drawn(
     heterps: Heterps, blocks: Path, tmp_path: Path
 ) -> None:

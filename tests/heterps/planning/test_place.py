@@ -5,17 +5,22 @@ from dataclasses import replace
 
 import pytest
 
+from heterps.micro_batches import one_size
 from heterps.micro_batches.each_size import NO_BUDGET
 from heterps.micro_batches.sizes import open_sizes, with_size
+from heterps.planning.frontier import frontier
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
 from heterps_agents.interface.planner import Budget
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.search.uniform import best_uniform
-from heterps_configs.documents.job import Job, Strategy
+from heterps_configs.documents.job import Job, Objective, Strategy
 from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.plan import Bound
+from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import load_cluster
+from heterps_envs.closed_form.bounds import plans_bound_s
 from heterps_envs.problem import PLAIN, Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
 from heterps_runtime.huggingface.source import huggingface_source
@@ -153,3 +158,36 @@ def test_a_limit_in_time_is_for_all_sizes_and_the_best_is_improved() -> None:
     found = [entry.found for entry in result.tried_sizes if entry.found is not None]
     assert min(found) == pytest.approx(result.estimate.step_time_s)
     assert all(not entry.why for entry in result.tried_sizes if entry.found is not None)
+
+
+@pytest.mark.parametrize("objective", ["throughput", "price"])
+def test_what_no_plan_can_exceed_is_true_of_every_size(objective: Objective) -> None:
+    """Sizes of micro-batches differ in what they reach: one of them reaches 210 samples/s."""
+    problem = load_problem(
+        "gpt2", "a100-v100", strategy=OPEN, objective=objective,
+        min_throughput_samples_per_s=1e6,
+    )  # fmt: skip
+    most = [
+        problem.job.global_batch_size / plans_bound_s(with_size(problem, size))
+        for size in open_sizes(problem)
+    ]
+    assert max(most) > 1.2 * most[0]
+    with pytest.raises(InfeasibleError, match=f"can exceed {max(most):.4g} samples/s"):
+        place(problem, "greedy")
+    with pytest.raises(InfeasibleError, match=f"can exceed {max(most):.4g} samples/s"):
+        frontier(problem)
+
+
+def test_what_a_bound_takes_is_not_the_planners_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables of planners show their own seconds, and a bound of all plans takes more."""
+    problem = load_problem("gpt2", "a100-v100", strategy=OPEN)
+    budget, used_s = Budget(), list[float]()
+
+    def bound(*asked: object) -> Bound:
+        used_s.append(budget.cpu_seconds_used)
+        return Bound()
+
+    monkeypatch.setattr(one_size, "executable_bound", bound)
+    result = place(problem, "even", budget=budget)
+    assert len(used_s) == 1
+    assert 0 < result.planning_cpu_s <= used_s[0]

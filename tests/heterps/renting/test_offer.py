@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from heterps.cli.devices import offer_of
 from heterps.planning.problems import load_problem
 from heterps.renting.offer import Offer, nodes_first, offers
 from heterps_configs.errors import HeterpsError, UnknownNameError
@@ -83,3 +84,9 @@ def test_nothing_left_is_an_error(problem: Problem) -> None:
     kinds = tuple({device.type.name for device in problem.cluster.devices})
     with pytest.raises(HeterpsError, match="no device is left"):
         offers(problem, Offer(exclude=kinds))
+
+
+def test_a_type_has_one_limit() -> None:
+    with pytest.raises(HeterpsError, match="T4 has two limits, 4 and 2"):
+        offer_of(None, ["T4=4", "A10G=1", "T4=2"], None, None)
+    assert offer_of(None, ["T4=4", "A10G=1"], None, None).most == {"T4": 4, "A10G": 1}

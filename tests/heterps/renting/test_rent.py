@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 import pytest
 
+from heterps.micro_batches import one_size
+from heterps.micro_batches.sizes import open_sizes, with_size
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
+from heterps.planning.strategies import OPEN
 from heterps.renting.bundles import DEARER, LARGER, chains
 from heterps.renting.offer import Offer
 from heterps.renting.rent import place_within, usd_per_hour
 from heterps_agents.interface.planner import Budget
-from heterps_configs.documents.job import Strategy
+from heterps_agents.interface.registry import planner_named
+from heterps_configs.documents.job import Objective, Strategy
+from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.certificates.plan import check_certificate
+from heterps_envs.closed_form.bounds import plans_bound_s
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
+from heterps_envs.step_bounds.executable import executable_bound
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +86,74 @@ def test_all_that_was_placed_counts_as_spent(problem: Problem) -> None:
     )  # fmt: skip
     assert placed
     assert found.evaluations == budget.evaluations_used > 0
+
+
+class _Spender:
+    """Answers as `greedy` does, and uses up every evaluation that it may."""
+
+    name = "spender"
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        budget.spend(budget.evaluations_left or 0)
+        return planner_named("greedy").plan(problem, Budget())
+
+
+def test_a_limited_search_looks_at_several_sets_and_ends_on_the_best_of_them() -> None:
+    fleet = load_problem("bert-large", "eight-types", strategy=Strategy())
+    placed: list[tuple[frozenset[str], float | None]] = []
+    budget = Budget(evaluations=1000)
+    found = place_within(
+        fleet, _Spender(), Offer(usd_per_hour=3.0), budget=budget,
+        on_placed=lambda each, seconds: placed.append((frozenset(each.device_named), seconds)),
+    )  # fmt: skip
+    freely = place_within(fleet, "greedy", Offer(usd_per_hour=3.0))
+    assert found.estimate.step_time_s == pytest.approx(freely.estimate.step_time_s)
+    assert len({names for names, _ in placed}) > 2
+    # What was left goes to the best set.
+    assert placed[-1][1] == pytest.approx(found.estimate.step_time_s)
+    assert budget.evaluations_left == 0
+
+
+def test_all_devices_within_a_budget_are_bounded_once(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound of all plans takes seconds: only what is shown is bounded, and never twice."""
+    asked: list[int] = []
+
+    def count(
+        problems: Iterable[Problem], plan: Plan, step_time_s: float, is_over: Callable[[], bool]
+    ) -> Bound:
+        asked.append(len(list(problems)))
+        return executable_bound(problems, plan, step_time_s, is_over)
+
+    monkeypatch.setattr(one_size, "executable_bound", count)
+    found = place_within(problem, "greedy", Offer(usd_per_hour=12.0))
+    assert len(asked) == 1
+    assert found.plan.executable_bound == found.executable
+    assert found.plan.bound == found.bound
+    place_within(problem, "greedy", Offer(exclude=("T4",)))
+    assert len(asked) == 3  # of what is on offer, and of the whole cluster
+
+
+@pytest.mark.parametrize("objective", ["throughput", "price"])
+def test_bounds_and_words_are_about_the_size_that_the_plan_has(objective: Objective) -> None:
+    """The size of micro-batches is open: of the job of the cluster it is the smallest."""
+    asked = load_problem("gpt2", "a100-v100-t4", strategy=OPEN, objective=objective)
+    found = place_within(asked, "greedy", Offer(exclude=("V100-16G",), usd_per_hour=12.0))
+    size = found.plan.job.micro_batch_size
+    assert size > asked.job.micro_batch_size
+    assert found.problem.job.micro_batch_size == size
+    assert not check_certificate(with_size(asked, size), found.plan).problems
+    closed_s = found.estimate.closed_form_step_time_s
+    least_s, gap = found.bound.step_time_s, found.bound.gap
+    assert closed_s is not None
+    assert least_s is not None
+    assert gap is not None
+    if objective == "throughput":
+        assert gap == pytest.approx(closed_s / least_s - 1)
+        assert least_s <= min(
+            plans_bound_s(with_size(found.problem, each)) for each in open_sizes(asked)
+        )
 
 
 def test_a_budget_that_buys_nothing_says_what_the_cheapest_costs(problem: Problem) -> None:

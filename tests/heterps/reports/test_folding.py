@@ -111,6 +111,14 @@ def test_replicas_are_one_row_and_small_plans_keep_a_name_for_each_stage() -> No
     assert " s1      h100-b-0" in text
 
 
+def test_memory_is_beside_what_plans_may_use_in_both_tables() -> None:
+    """80 GB are 74.5 GiB, of which fragments take 2 %."""
+    problem = small(load_cluster("h100-pod"), 16)
+    stages, memory = printed(problem, plan_with(problem, (0, 33, 1))).split("memory at its peak")
+    assert "GiB of 73 GiB" in stages
+    assert memory.splitlines()[-1].split()[-1] == "73"
+
+
 def test_hundreds_of_devices_fit_a_screen_and_a_page() -> None:
     problem = large(32)
     assert len(problem.cluster.devices) == 512
