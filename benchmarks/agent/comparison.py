@@ -38,6 +38,7 @@ class Entry(Generic[Case, Answer]):
         run: Answers a case within a budget; the last argument is the seed. None: nothing found.
         evaluations: Limit of the budget; None for no limit.
         cpu_of: Name of an entry above, whose CPU seconds on the same problem are the limit.
+        cpu_divisor: Of these seconds one part of so many is.
         proves: An answer is the proven optimum, None says that the method gave up.
         first: Only so many problems of a set, for slow methods; None for all.
     """
@@ -46,6 +47,7 @@ class Entry(Generic[Case, Answer]):
     run: Callable[[Case, Budget, int], Answer | None]
     evaluations: int | None = None
     cpu_of: str | None = None
+    cpu_divisor: int = 1
     proves: bool = False
     first: int | None = None
 
@@ -54,7 +56,10 @@ class Entry(Generic[Case, Answer]):
         """The budget in words; empty where the method sets its own end."""
         if self.evaluations is not None:
             return f"{self.evaluations:,} evaluations"
-        return "" if self.cpu_of is None else f"CPU of {_short(self.cpu_of)}"
+        if self.cpu_of is None:
+            return ""
+        part = "" if self.cpu_divisor == 1 else f"1/{self.cpu_divisor} of the "
+        return f"{part}CPU of {_short(self.cpu_of)}"
 
     @property
     def name(self) -> str:
@@ -91,7 +96,8 @@ def measure(
     """
     found: dict[str, Measured] = {}
     for entry in entries:
-        limit_s = None if entry.cpu_of is None else found[entry.cpu_of]["cpu_s"]
+        whole_s = None if entry.cpu_of is None else found[entry.cpu_of]["cpu_s"]
+        limit_s = None if whole_s is None else whole_s / entry.cpu_divisor
         found[entry.name] = _measured(entry, case, cost, seed, limit_s)
     return found
 

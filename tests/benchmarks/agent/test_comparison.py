@@ -29,9 +29,13 @@ def test_an_entry_gets_the_cpu_seconds_of_the_one_it_names() -> None:
         seen.append(budget.cpu_seconds)
         return 1.0
 
-    entries = [_answer(2.0), Entry("looks", looks, cpu_of="says 2.0")]
+    name = "says 2.0"
+    half = Entry("looks", looks, cpu_of=name, cpu_divisor=2)
+    entries = [_answer(2.0), Entry("looks", looks, cpu_of=name), half]
     measured = measure(entries, None, lambda case, answer: answer, seed=0)
-    assert seen == [measured["says 2.0"]["cpu_s"]]
+    whole_s = measured[name]["cpu_s"]
+    assert seen == [whole_s, whole_s / 2]
+    assert half.budget == f"1/2 of the {entries[1].budget}"
 
 
 def test_an_entry_gets_the_evaluations_that_its_name_says() -> None:
