@@ -72,6 +72,10 @@ class InfeasibleError(HeterpsError):
         self.least_step_time_s = least_step_time_s
 
 
+class TooDearError(HeterpsError):
+    """A planner gives up: its answer would take more than it may. There may be plans."""
+
+
 class PlanMismatchError(HeterpsError):
     """A plan that was made for another model or another cluster."""
 

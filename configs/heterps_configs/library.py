@@ -243,13 +243,12 @@ def copy(
             [known for entry in kinds for known in shipped(entry.folder)],
         )
     if len(having) > 1:
-        raise HeterpsError(
-            f"{name!r} is in {' and in '.join(entry.folder for entry in having)}; say which kind"
-        )
+        options = " or ".join(f"--kind {entry.folder}" for entry in having)
+        raise HeterpsError(f"{name!r} is of {len(having)} kinds: say {options}")
     source = _shipped(having[0].folder)[name]
     target = Path(destination_dir) / source.name
     if target.exists() and not overwrite:
-        raise HeterpsError(f"{target}: exists already; ask for overwriting to replace it")
+        raise HeterpsError(f"{target}: exists already; --overwrite replaces it")
     write_bytes(target, source.read_bytes())
     return target
 

@@ -20,7 +20,7 @@ BudgetUsd = Annotated[
         "--budget-usd-per-hour",
         callback=finite,
         help="All devices of the plan may cost so much together; the best devices for it are "
-        "sought. More is never slower.",
+        "sought. Without a limit of the search more is never slower.",
         rich_help_panel=DEVICES,
     ),
 ]

@@ -14,7 +14,7 @@ from heterps.planning.problems import is_traced, needs_file
 from heterps.planning.runnable import as_groups_run_it
 from heterps.planning.strategies import is_left_open
 from heterps.renting.offer import ALL, Offer
-from heterps.renting.rent import place_within, usd_per_hour
+from heterps.renting.rent import is_affordable, place_within, usd_per_hour
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
@@ -122,13 +122,18 @@ def _placed(
     if offer == ALL:
         return place(problem, planner, budget=budget, effort=effort)
 
-    def tell(placed: Problem, step_time_s: float | None) -> None:
+    def tell(placed: Problem, found: PlaceResult | None) -> None:
         if offer.usd_per_hour is None:
             return
         counts = Counter(device.type.name for device in placed.cluster.devices)
         devices = ", ".join(f"{count} {name}" for name, count in counts.items())
-        found = "no plan" if step_time_s is None else seconds_text(step_time_s)
-        remarks.print(f"{devices}: {found}")
+        text = "no plan"
+        if found is not None:
+            text = (
+                f"{seconds_text(found.estimate.step_time_s)}, {usd_per_hour(found):.4g} USD an hour"
+            )
+            text += "" if is_affordable(found, offer) else ", above the budget"
+        remarks.print(f"{devices}: {text}")
 
     return place_within(problem, planner, offer, budget=budget, effort=effort, on_placed=tell)
 

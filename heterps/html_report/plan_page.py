@@ -140,11 +140,10 @@ def _card(number: str, words: str, more: str = "") -> Markup:
 
 
 def _stages(facts: PlanFacts) -> Markup:
-    problem, shown = facts.problem, facts.shown
-    rows = []
+    rows, shown = [], facts.shown
     for group in _groups(facts):
         used = max(shown.memory_bytes[name] for name in group.devices)
-        has = min(problem.device_named[name].memory_bytes for name in group.devices)
+        has = min(shown.memory_limit_bytes[name] for name in group.devices)
         rows.append((
             group.label, folded_names(group.devices), group.type, group.layers,
             f"{bytes_text(used)} of {bytes_text(has)}", group.way or "keeps all",

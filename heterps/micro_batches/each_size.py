@@ -11,7 +11,7 @@ from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps.micro_batches.sizes import nearest_to_a_plan
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
-from heterps_configs.errors import InfeasibleError
+from heterps_configs.errors import HeterpsError, InfeasibleError, TooDearError
 from heterps_envs.problem import Problem
 
 # Of what is left of a budget, for the size whose turn it is.
@@ -20,6 +20,7 @@ LEAST_PART = 1 / 2
 NO_BUDGET = "the budget was spent before its turn"
 NO_PLAN = "no plan was found that fits"
 NO_BETTER_PLAN = "no plan was found that fits and comes near the best"
+TOO_DEAR = "an answer takes longer than the planner may"
 
 
 def place_each_size(
@@ -41,12 +42,13 @@ def place_each_size(
             the planner from no size: even plans near the best are no reason against others.
 
     Raises:
+        TooDearError: None has a plan, and of this one the planner gave up.
         InfeasibleError: None has a plan; the reason is that of `nearest_to_a_plan`.
     """
     answers: dict[int, PlaceResult] = {}
     least = min(map(cost_of, filter(runs, (quick or {}).values())), default=math.inf)
     promises = outlooks(asked, planner, budget, least)
-    reasons: dict[int, InfeasibleError] = {}
+    reasons: dict[int, HeterpsError] = {}
     tried: list[TriedSize] = []
     for number, index in enumerate(sorted(range(len(asked)), key=promises.__getitem__)):
         outlook, size = promises[index], asked[index].job.micro_batch_size
@@ -64,6 +66,9 @@ def place_each_size(
             reasons[size] = error
             bound = max(entry.bound, error.least_step_time_s or 0.0)
             entry = entry._replace(bound=bound, why=NO_BETTER_PLAN if answers else NO_PLAN)
+        except TooDearError as error:
+            reasons[size] = error
+            entry = entry._replace(why=TOO_DEAR)
         else:
             answers[size] = found
         tried.append(entry)
@@ -71,5 +76,11 @@ def place_each_size(
     for size, result in (quick or {}).items():
         answers[size] = min(answers.get(size, result), result, key=rank)
     if not answers:
-        raise reasons[nearest_to_a_plan(asked).job.micro_batch_size]
+        raise _reason(reasons, nearest_to_a_plan(asked).job.micro_batch_size)
     return tried, list(answers.values())
+
+
+def _reason(reasons: Mapping[int, HeterpsError], nearest: int) -> HeterpsError:
+    """Why no size has a plan: one of which the planner gave up may have one."""
+    dear = (error for error in reasons.values() if isinstance(error, TooDearError))
+    return next(dear, reasons[nearest])

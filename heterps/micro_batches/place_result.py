@@ -12,6 +12,9 @@ from heterps_configs.documents.job import Schedule
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.problem import Problem
 
+# Step times are sums with rounding errors.
+ROUNDING = 1e-6
+
 
 class TriedSize(NamedTuple):
     """A size of micro-batches that a plan could have had; costs are in what the job minimises.
@@ -57,6 +60,13 @@ class PlaceResult:
     own_cost: OwnCost | None = None
     tried_sizes: tuple[TriedSize, ...] = ()
     executable: Bound = field(default_factory=Bound)
+
+    def __post_init__(self) -> None:
+        """No bound is above what the plan itself takes: that one would be no bound."""
+        shown = self.estimate
+        assert _is_below(self.executable, shown.step_time_s), (self.executable, shown.step_time_s)
+        closed_s = shown.closed_form_step_time_s
+        assert closed_s is None or _is_below(self.bound, closed_s), (self.bound, closed_s)
 
     def __repr__(self) -> str:
         """One line: the plan itself has hundreds."""
@@ -139,6 +149,10 @@ class PlaceResult:
             f"{self.optimality()}; "
             f"layer times: {shown.layer_times}"
         )
+
+
+def _is_below(bound: Bound, step_time_s: float) -> bool:
+    return bound.step_time_s is None or bound.step_time_s <= step_time_s * (1 + ROUNDING)
 
 
 def describe_executable(bound: Bound) -> str:

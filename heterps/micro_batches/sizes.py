@@ -86,8 +86,11 @@ def with_bound_over(
         if own_s is not None and least_s >= own_s:
             return best
         closed_s = best.estimate.closed_form_step_time_s
-        if closed_s is None or not 0 < least_s <= closed_s:
-            bound = Bound(step_time_s=least_s if 0 < least_s < math.inf else None)
+        if not 0 < least_s < math.inf or (closed_s is not None and closed_s < least_s):
+            # It fits by the simulator, and not by the rule of planners that the bound is about.
+            bound = Bound()
+        elif closed_s is None:
+            bound = Bound(step_time_s=least_s)
         else:
             bound = Bound(step_time_s=least_s, gap=closed_s / least_s - 1, status="bounded")
     return replace(best, bound=bound, plan=best.plan.changed(bound=bound))

@@ -49,9 +49,9 @@ def compare(
     Args:
         problem: What they answer, with what its strategy leaves open. Each planner answers for
             several sizes of micro-batches where these are open, within its budget: see `place`.
-        planners: Registered names, or planners of your own; by default all registered ones but
-            those that train a network for every problem where that takes long; with `ALL` these
-            and the systems of papers; with `FIELD` `OURS` and the systems.
+        planners: Registered names (or a single one), or planners of your own; by default all
+            registered ones but those that train a network for every problem where that takes long;
+            with `ALL` these and the systems of papers; with `FIELD` `OURS` and the systems.
         evaluations: Placements that each may evaluate.
         seconds: Wall-clock seconds that each may take.
         cpu_seconds: Processor seconds that each may take.
@@ -64,7 +64,8 @@ def compare(
         HeterpsError: No planner found a plan; the text is the first planner's reason.
     """
     limits = evaluations, seconds, cpu_seconds
-    objects, left_out = _chosen(problem, planners, limits, seed, with_all)
+    named = [planners] if isinstance(planners, str) else planners
+    objects, left_out = _chosen(problem, named, limits, seed, with_all)
     if problem.strategy.is_plain:
         problem = on_usable_devices(problem)
     answers = _answers(problem, objects, limits, on_start)

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 
 from heterps.micro_batches.carried import with_searched
-from heterps.micro_batches.each_size import place_each_size
+from heterps.micro_batches.each_size import TOO_DEAR, place_each_size
 from heterps.micro_batches.one_size import (
     place_one_size,
     proof_budget,
@@ -58,6 +58,7 @@ def place(
         UnknownNameError: No planner or effort has that name.
         InfeasibleError: No plan keeps memory and the throughput floor. Of several sizes of
             micro-batches the reason is that of the one nearest to a plan.
+        TooDearError: There is no plan, and the planner gave up a size of micro-batches at least.
     """
     problem, chosen = asked_of(problem, planner, seed=seed, effort=effort)
     budget = budget or Budget()
@@ -161,4 +162,14 @@ def _over_sizes(
         tried_sizes=tuple(sorted(tried, key=lambda each: each.size)),
     )
     proof = budget.at_least(CLOSED_FORM_PART)
-    return with_bound_over(best, answers, asked, tried, proof), asked
+    return _with_given_up(with_bound_over(best, answers, asked, tried, proof)), asked
+
+
+def _with_given_up(result: PlaceResult) -> PlaceResult:
+    """The result with a note of sizes that the planner gave up, where they may be better."""
+    sizes = [str(each.size) for each in result.tried_sizes if each.why == TOO_DEAR]
+    if not sizes or result.bound.status == "proven":
+        return result
+    note = f"micro-batches of {', '.join(sizes)} may be better: {TOO_DEAR}"
+    shown = result.estimate.changed(notes=(*result.estimate.notes, note))
+    return replace(result, estimate=shown)

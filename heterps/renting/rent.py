@@ -10,10 +10,10 @@ from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.place import asked_of, place_without_bound
 from heterps.renting.offer import Offer, offers
 from heterps.renting.sets import ROUNDED, RentableSet, sets_of
-from heterps.renting.sizes import as_placed, bound_of_all_sizes, with_open_sizes
+from heterps.renting.sizes import on_all, with_open_sizes
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
-from heterps_configs.errors import InfeasibleError
+from heterps_configs.errors import HeterpsError, InfeasibleError, TooDearError
 from heterps_envs.closed_form.bounds import plans_bound_s
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.executable import least_executable_s
@@ -30,7 +30,7 @@ def place_within(
     budget: Budget | None = None,
     seed: int = 0,
     effort: str | None = None,
-    on_placed: Callable[[Problem, float | None], None] | None = None,
+    on_placed: Callable[[Problem, PlaceResult | None], None] | None = None,
 ) -> PlaceResult:
     """The best plan on devices that are on offer; with a budget, on those that it buys.
 
@@ -47,7 +47,8 @@ def place_within(
         budget: What the planner may spend on all of them.
         seed: See `place`.
         effort: See `place`.
-        on_placed: Called with each problem that has been placed, and its simulated step time.
+        on_placed: Called with each problem that has been placed, and what was found, which may cost
+            more than the budget.
 
     Returns:
         The problem is that on what is on offer, and bounds are about it, whatever plans cost; the
@@ -56,22 +57,26 @@ def place_within(
     Raises:
         UnknownNameError: The cluster has nothing of that name.
         InfeasibleError: Nothing that is on offer, or that the budget buys, has a plan that fits.
+        TooDearError: None was found, and the planner gave up some of that.
     """
     budget = budget or Budget()
     problem, chosen = asked_of(problem, planner, seed=seed, effort=effort)
     search = _Search(chosen, offer, budget, on_placed)
     sets = [each for offered in offers(problem, offer) for each in sets_of(offered, offer)]
     search.look_at_all(sets)
-    if search.best is None:
+    if search.best is None or search.best_set is None:
         raise search.reason or InfeasibleError(_too_little(problem, offer))
+    best, offered = search.best, with_open_sizes(search.best_set.offered)
+    if search.best_set.problem is not search.best_set.offered:
+        best = on_all(offered, best)
     best = replace(
-        search.best,
+        best,
         evaluations=budget.evaluations_used,
         planning_s=budget.seconds_used,
         planning_cpu_s=budget.cpu_seconds_used,
     )
     proof = proof_budget(budget)
-    best = with_executable(best, with_open_sizes(search.best_offered or problem), proof)
+    best = with_executable(best, offered, proof)
     return _of_whole_cluster(best, problem, proof)
 
 
@@ -80,30 +85,30 @@ class _Search:
     """What a planner found on the sets so far.
 
     Attributes:
-        best_offered: The problem on what is on offer where the best plan is, with its open sizes.
+        best: On its set alone; bounds are those of plans there.
+        best_set: Where it was found.
         reason: Why the first set without a plan has none.
     """
 
     planner: Planner | System
     offer: Offer
     budget: Budget
-    on_placed: Callable[[Problem, float | None], None] | None
+    on_placed: Callable[[Problem, PlaceResult | None], None] | None
     best: PlaceResult | None = None
-    best_offered: Problem | None = None
-    reason: InfeasibleError | None = None
+    best_set: RentableSet | None = None
+    reason: HeterpsError | None = None
 
     def look_at_all(self, sets: Sequence[RentableSet]) -> None:
         """Places on each set that may be the best, and once more on the best with what is left."""
         part = LOOK_PART if len(sets) > 1 else 1.0
-        best_set: RentableSet | None = None
         for each in sets:
             if self.best is not None and self.budget.is_exhausted:
                 return
-            if not self._is_ruled_out(each) and self._place(each, part):
-                best_set = each
+            if not self._is_ruled_out(each):
+                self._place(each, part)
         is_left = self.budget.is_limited and not self.budget.is_exhausted
-        if best_set is not None and part < 1.0 and is_left:
-            self._place(best_set, 1.0)
+        if self.best_set is not None and part < 1.0 and is_left:
+            self._place(self.best_set, 1.0)
 
     def _is_ruled_out(self, each: RentableSet) -> bool:
         if self.best is None or self.best.problem.job.objective == "price":
@@ -115,35 +120,29 @@ class _Search:
             return all(plans_bound_s(sized) >= most_s for sized in reversed(asked))
         return _least_s(each.problem, most_s) >= most_s
 
-    def _place(self, each: RentableSet, part: float) -> bool:
-        """Whether a plan on a set, for a part of the budget that is left, is the best so far."""
-        own, step_time_s, is_best = self.budget.apart(part), None, False
+    def _place(self, each: RentableSet, part: float) -> None:
+        """Asks for a plan on a set, for a part of the budget that is left."""
+        own, found = self.budget.apart(part), None
         try:
             found, _ = place_without_bound(each.problem, self.planner, own)
-        except InfeasibleError as error:
+        except (InfeasibleError, TooDearError) as error:
             self.reason = self.reason or error
         else:
-            step_time_s = found.estimate.step_time_s
-            if each.problem is not each.offered:
-                bound = bound_of_all_sizes(each.offered, found)
-                found = replace(found, problem=as_placed(each.offered, found), bound=bound)
-            is_best = is_affordable(found, self.offer) and (
-                self.best is None or _cost(found) < _cost(self.best)
-            )
-            if is_best:
-                self.best, self.best_offered = found, each.offered
+            is_better = self.best is None or _cost(found) < _cost(self.best)
+            if is_better and is_affordable(found, self.offer):
+                self.best, self.best_set = found, each
         self.budget.charge(own)
         if self.on_placed is not None:
-            self.on_placed(each.problem, step_time_s)
-        return is_best
+            self.on_placed(each.problem, found)
 
 
 def _of_whole_cluster(result: PlaceResult, problem: Problem, budget: Budget) -> PlaceResult:
     """The result with a plan whose bounds are those of all plans on all devices."""
     if result.problem.device_named.keys() == problem.device_named.keys():
         return replace(result, plan=result.plan.changed(bound=result.bound))
-    of_all = with_executable(result, with_open_sizes(problem), budget).executable
-    bound = bound_of_all_sizes(problem, result)
+    asked = with_open_sizes(problem)
+    of_all = with_executable(result, asked, budget).executable
+    bound = on_all(asked, result).bound
     return replace(result, plan=result.plan.changed(bound=bound, executable_bound=of_all))
 
 

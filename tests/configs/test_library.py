@@ -157,10 +157,18 @@ def test_a_copy_is_byte_for_byte_and_is_not_overwritten_unasked(tmp_path: Path) 
     shipped = library.find("clusters", "a100-v100")
     assert copied.read_bytes() == shipped.read_bytes()
     copied.write_text("mine")
-    with pytest.raises(HeterpsError, match=r"a100-v100\.yaml: exists already"):
+    with pytest.raises(
+        HeterpsError, match=r"a100-v100\.yaml: exists already; --overwrite replaces"
+    ):
         library.copy("a100-v100", tmp_path / "new")
     library.copy("a100-v100", tmp_path / "new", overwrite=True)
     assert copied.read_bytes() == shipped.read_bytes()
+
+
+def test_a_name_of_two_kinds_says_how_to_choose_one(tmp_path: Path) -> None:
+    with pytest.raises(HeterpsError, match="say --kind policies or --kind training"):
+        library.copy("generalist", tmp_path)
+    assert library.copy("generalist", tmp_path, kind="training").exists()
 
 
 def test_copying_an_unknown_name_suggests_near_ones() -> None:

@@ -20,7 +20,7 @@ from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
 from heterps_configs.documents.plan import Plan
-from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_configs.errors import HeterpsError, InfeasibleError, TooDearError
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import lower_bound
 from heterps_envs.closed_form.infeasible import explain_infeasible
@@ -62,7 +62,8 @@ class ExactPlanner:
 
         Raises:
             InfeasibleError: No plan exists.
-            HeterpsError: The problem is too large for a proof.
+            TooDearError: The problem is too large for a proof.
+            HeterpsError: The optimum finds no devices for its stages.
         """
         problem = on_usable_devices(problem) if problem.strategy.is_plain else problem
         question = Question.of(problem, budget, self.seed)
@@ -101,7 +102,7 @@ class ExactPlanner:
             least_s = lower_bound(bounding_tables(problem))
             if math.isinf(least_s):  # no proof is needed
                 raise InfeasibleError(explain_infeasible(problem))
-            raise HeterpsError(_too_large(kernel, seconds, least_s))
+            raise TooDearError(_too_large(kernel, seconds, least_s))
         budget.spend(result.transitions)
         return result
 

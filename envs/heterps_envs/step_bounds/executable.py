@@ -56,7 +56,8 @@ def executable_bound(
         problems: What was asked, with each size of micro-batches that a plan might have.
         plan: The answer.
         step_time_s: Of the plan, simulated.
-        is_over: Then no search through sets of stages begins: a lower bound is found sooner.
+        is_over: Then no search through sets of stages begins, and links between nodes do not count:
+            a lower bound is found sooner.
     """
     asked = list(problems)
     is_alone = len(plan.device_groups) == len(plan.stages)

@@ -126,10 +126,12 @@ class Question:
 
         Args:
             step_s: The seconds.
-            is_over: As of `is_too_few`.
+            is_over: Then links between nodes do not count.
         """
         if self.is_too_few(step_s, is_over) or self._units is None:
             return step_s <= self._too_few_s
+        if is_over is not None and is_over():
+            return False
         room = room_for_ranges(self._needs)
         if not ranges_of(self._needs, self._units, step_s, self._shares, self._most, room):
             return False

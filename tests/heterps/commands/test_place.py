@@ -196,3 +196,14 @@ def test_a_search_for_many_devices_ends_by_itself(capsys: pytest.CaptureFixture[
     assert own_limit_s(few, planner_named("auto")) is None
     assert own_limit_s(many, planner_named("greedy")) is None
     assert capsys.readouterr().err == ""
+
+
+def test_devices_above_a_budget_say_that_they_lost_for_their_price(heterps: Heterps) -> None:
+    outcome = heterps(
+        "place", "bert-large", "-c", "eight-types", "-p", "greedy", "--micro-batch", 8,
+        "--tensor-parallel", 1, "--recompute", "never", "--shard-state", "never",
+        "--budget-usd-per-hour", 3,
+    )  # fmt: skip
+    prices = re.findall(r"s, ([\d.]+) USD an hour(, above the budget)?$", outcome.err, re.M)
+    assert {bool(above) for _, above in prices} == {True, False}
+    assert all((float(price) > 3) == bool(above) for price, above in prices)

@@ -51,6 +51,16 @@ def test_a_plan_is_shown_with_what_would_help(heterps: Heterps, plan: Path, tmp_
     assert "sets the pace" in words
 
 
+def test_memory_is_beside_what_plans_may_use_everywhere(heterps: Heterps, tmp_path: Path) -> None:
+    plan, page = tmp_path / "plan.yaml", tmp_path / "page.html"
+    placed = heterps("place", "gpt2", "-c", "a100-v100", "-p", "greedy", "-o", plan, *PLAIN)
+    assert heterps("report", plan, "-o", page).code == 0
+    limits, shown = (
+        set(re.findall(r"GiB of ([\d.]+) GiB", text)) for text in (checked(page).words, placed.out)
+    )
+    assert limits == shown != set()
+
+
 def test_names_of_a_document_are_text(heterps: Heterps, blocks: Path, tmp_path: Path) -> None:
     cluster = load_cluster("local-emulated")
     node = cluster.nodes[0].changed(name="<script>alert(1)</script>")

@@ -8,6 +8,7 @@ from heterps.micro_batches.one_size import proof_budget, with_executable
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps_agents.interface.planner import Budget
+from heterps_envs.step_bounds import question
 from heterps_envs.step_bounds.whole_plans.stage_search import StageSearch
 
 MUCH_S = 300.0
@@ -41,5 +42,24 @@ def test_a_bound_without_time_goes_through_no_stages(monkeypatch: pytest.MonkeyP
     assert known.step_time_s is not None
     assert found.step_time_s is not None
     assert 0 < found.step_time_s <= known.step_time_s
+    with pytest.raises(AssertionError):
+        with_executable(result, [fresh], Budget(seconds=MUCH_S))
+
+
+def test_a_bound_without_time_leaves_out_links_between_nodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are most of what a bound of many devices takes."""
+    result = place(load_problem("gpt2", "a100-v100-t4", micro_batch_size=2), "even")
+    fresh, spent = load_problem("gpt2", "a100-v100-t4", micro_batch_size=2), Budget(seconds=1e-9)
+
+    def ranges(*_: object) -> bool:
+        raise AssertionError("there is no time")
+
+    monkeypatch.setattr(question, "ranges_of", ranges)
+    known, found = result.executable, with_executable(result, [fresh], spent).executable
+    assert known.step_time_s is not None
+    assert found.step_time_s is not None
+    assert 0 < found.step_time_s < known.step_time_s
     with pytest.raises(AssertionError):
         with_executable(result, [fresh], Budget(seconds=MUCH_S))

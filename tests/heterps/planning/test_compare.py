@@ -284,3 +284,8 @@ def test_proofs_with_options_leave_auto_the_evaluations_of_its_searches(model: s
     rows = compare(load_problem(model, "a100-v100"), ["auto", "exact", "greedy"]).rows
     steps = {row.planner: row.step_time_s for row in rows}
     assert steps["auto"] == min(step_s for step_s in steps.values() if step_s is not None)
+
+
+def test_the_name_of_a_single_planner_is_no_list_of_letters() -> None:
+    problem = load_problem("gpt2", "local-emulated", strategy=Strategy())
+    assert [row.planner for row in compare(problem, "even").rows] == ["even"]

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
 import pytest
 
 from heterps.micro_batches import one_size
+from heterps.micro_batches.place_result import PlaceResult
 from heterps.micro_batches.sizes import open_sizes, with_size
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
+from heterps.renting import rent
 from heterps.renting.bundles import DEARER, LARGER, chains
 from heterps.renting.offer import Offer
 from heterps.renting.rent import place_within, usd_per_hour
+from heterps.renting.sizes import on_all
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_configs.documents.job import Objective, Strategy
 from heterps_configs.documents.plan import Bound, Plan
-from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_configs.errors import HeterpsError, InfeasibleError, TooDearError
 from heterps_envs.certificates.plan import check_certificate
 from heterps_envs.closed_form.bounds import plans_bound_s
 from heterps_envs.problem import Problem
@@ -82,7 +85,7 @@ def test_all_that_was_placed_counts_as_spent(problem: Problem) -> None:
     budget, placed = Budget(), list[Problem]()
     found = place_within(
         problem, "greedy", Offer(usd_per_hour=4.0), budget=budget,
-        on_placed=lambda each, seconds: placed.append(each),
+        on_placed=lambda each, found: placed.append(each),
     )  # fmt: skip
     assert placed
     assert found.evaluations == budget.evaluations_used > 0
@@ -104,7 +107,9 @@ def test_a_limited_search_looks_at_several_sets_and_ends_on_the_best_of_them() -
     budget = Budget(evaluations=1000)
     found = place_within(
         fleet, _Spender(), Offer(usd_per_hour=3.0), budget=budget,
-        on_placed=lambda each, seconds: placed.append((frozenset(each.device_named), seconds)),
+        on_placed=lambda each, found: placed.append(
+            (frozenset(each.device_named), found.estimate.step_time_s if found else None)
+        ),
     )  # fmt: skip
     freely = place_within(fleet, "greedy", Offer(usd_per_hour=3.0))
     assert found.estimate.step_time_s == pytest.approx(freely.estimate.step_time_s)
@@ -154,6 +159,43 @@ def test_bounds_and_words_are_about_the_size_that_the_plan_has(objective: Object
         assert least_s <= min(
             plans_bound_s(with_size(found.problem, each)) for each in open_sizes(asked)
         )
+
+
+class _GivesUpAll:
+    """Answers as `greedy` does, but nothing of several types of devices."""
+
+    name = "gives up"
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        if len({device.type.name for device in problem.cluster.devices}) > 1:
+            raise TooDearError("more than one type")
+        return planner_named("greedy").plan(problem, budget)
+
+
+def test_devices_that_are_too_dear_for_a_planner_leave_it_the_others(problem: Problem) -> None:
+    found = place_within(problem, _GivesUpAll(), Offer(usd_per_hour=12.0))
+    assert len({problem.device_named[name].type.name for name in found.plan.devices}) == 1
+    with pytest.raises(TooDearError):
+        place_within(problem, _GivesUpAll(), Offer(exclude=("T4",)))
+
+
+def test_only_what_is_shown_is_held_against_all_that_is_on_offer(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounds of all sizes took longer than the plans of a search of a second."""
+    asked, placed = list[int](), list[Problem]()
+
+    def count(problems: Sequence[Problem], result: PlaceResult) -> PlaceResult:
+        asked.append(len(problems))
+        return on_all(problems, result)
+
+    monkeypatch.setattr(rent, "on_all", count)
+    place_within(
+        problem, "greedy", Offer(usd_per_hour=12.0),
+        on_placed=lambda each, found: placed.append(each),
+    )  # fmt: skip
+    assert len(placed) > 1
+    assert len(asked) == 1
 
 
 def test_a_budget_that_buys_nothing_says_what_the_cheapest_costs(problem: Problem) -> None:
