@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,39 @@ def test_each_algorithm_does_its_part_alone(
     outcome = heterps("train", *run, *small, "--resume")
     assert outcome.code == 0, outcome.err
     assert words in " ".join(outcome.out.split())
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_training_saves_and_says_once_how_to_go_on(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    def interrupted(*arguments: object) -> str:
+        signal.raise_signal(number)
+        return ""
+
+    small = [f"--set={text}" for text in TINY]
+    with monkeypatch.context() as patch:
+        patch.setattr("heterps.commands.train._now", interrupted)
+        outcome = heterps("train", *small, "--run-directory", tmp_path)
+    assert outcome.code == code
+    assert "--resume" not in outcome.out
+    assert outcome.err.endswith("\ninterrupted; the same command with --resume goes on\n")
+    assert outcome.err.count("--resume") == 1
+    outcome = heterps("train", *small, "--run-directory", tmp_path, "--resume")
+    assert outcome.code == 0, outcome.err
+    assert "64 environment steps" in outcome.out
+
+
+def test_an_interrupt_before_the_first_update_says_that_nothing_was_saved(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "heterps_agents.training.train.train",
+        lambda *_: signal.raise_signal(signal.SIGTERM),
+    )
+    outcome = heterps("train", "--run-directory", tmp_path)
+    assert outcome.code == 143
+    assert outcome.err.endswith("interrupted; nothing was saved\n")
 
 
 def test_an_algorithm_is_known_and_for_chains(heterps: Heterps) -> None:
