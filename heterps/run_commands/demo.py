@@ -183,7 +183,7 @@ def _run_drifting(
     folder: Path, problem: Problem, plan: Plan, policy: Policy, seed: int
 ) -> dict[str, Speed]:
     _heading(
-        f"6. Run the policy's plan again; from step {SLOWED_AT} on the device "
+        f"6. Run the policy's plan again; from step {SLOWED_AT + 1} on the device "
         f"{SLOWED!r} is {SLOWDOWN:g} x slower; adapt online"
     )
     settings = RunSettings(

@@ -14,6 +14,7 @@ from heterps.reports.run_report import print_result, result_mapping
 from heterps.run_commands.conduct import conduct, write_trace
 from heterps.run_commands.failures import to_go_on_from
 from heterps.run_commands.run_request import RunRequest
+from heterps_configs.errors import HeterpsError
 from heterps_configs.interrupts import ended_by_sigterm, exit_code
 from heterps_runtime.process.rank_log import rank_log_path
 from heterps_runtime.results.result import RunResult
@@ -34,6 +35,8 @@ def run_run(request: RunRequest) -> None:
         _print(request, outcome.result, outcome.watcher)
         directory = Path(request.settings.run_directory or "")
         remarks.print(f"logs: {rank_log_path(directory, '*')}", soft_wrap=True)
+    if outcome.result.verification_error is not None:
+        raise HeterpsError("--verify: the training in one process failed; the run itself is done")
 
 
 def _print(request: RunRequest, result: RunResult, watcher: OnlineController | None) -> None:
