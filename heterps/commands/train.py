@@ -30,8 +30,12 @@ from heterps_configs.documents.training import (
     GraphTrainingConfig,
 )
 from heterps_configs.documents.yaml_files import to_yaml
-from heterps_configs.errors import HeterpsError, UnknownNameError
-from heterps_configs.hyperparameters import hyperparameters_of, read_hyperparameters
+from heterps_configs.errors import DocumentError, HeterpsError, UnknownNameError
+from heterps_configs.hyperparameters import (
+    hyperparameters_of,
+    read_hyperparameters,
+    with_zoo_name,
+)
 from heterps_configs.interrupts import ended_by_sigterm, exit_code
 from heterps_configs.outputs import file_name_of, try_outputs
 
@@ -140,7 +144,7 @@ def run_train(
         # Its name stands for what is in it.
         named = [*overrides, hyperparameters.stem]
         overrides = [*of_file(hyperparameters, base), *overrides]
-    settings = override(base, overrides)
+    settings = _overridden(base, overrides, hyperparameters)
     if show_hyperparameters:
         answer.print(to_yaml(hyperparameters_of(settings)), end="", soft_wrap=True, markup=False)
         return
@@ -186,6 +190,17 @@ def _leave(
         _print(result, settings, output, as_json)
     if result.unwritten:
         warnings.warn(result.unwritten, stacklevel=1)
+
+
+def _overridden(base: AnyConfig, overrides: list[str], hyperparameters: Path | None) -> AnyConfig:
+    """`override`; where a file says some of it, by the names of that file."""
+    try:
+        return override(base, overrides)
+    except DocumentError as error:
+        if hyperparameters is None:
+            raise
+        source = f"{error.source} with {hyperparameters}"
+        raise DocumentError(source, map(with_zoo_name, error.problems)) from None
 
 
 def of_algorithm(algorithm: str | None, base: AnyConfig) -> list[str]:

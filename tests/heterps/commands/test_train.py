@@ -161,6 +161,17 @@ def test_a_file_of_hyperparameters_trains_as_it_says(heterps: Heterps, tmp_path:
     assert (trained.steps_per_update, trained.epochs, trained.pool_size) == (2, 1, 16)
 
 
+def test_a_wrong_value_of_such_a_file_is_named_as_it_stands_there(
+    heterps: Heterps, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.yml"
+    file.write_text("default: {n_envs: many}")
+    outcome = heterps("train", "--hyperparameters", file)
+    assert outcome.code == 2
+    said = f"with {file}: n_envs (num_environments): must be a whole number, got 'many'"
+    assert said in outcome.err
+
+
 def test_a_run_is_named_by_its_config_and_what_differs_from_it() -> None:
     assert run_name("quick", []) == "quick"
     assert run_name("folder/own.yaml", ["seed=1", "hidden=32"]) == "own,hidden=32,seed=1"
@@ -188,6 +199,9 @@ def test_an_unknown_field_is_refused_before_anything_is_written(
         ("pool_size=1e12", "pool_size: must be at most 1000000, got"),
         ("learning_rate=1e300", "learning_rate: must be at most 10, got"),
         ("layers=[0, 8]", "layers.0: must be greater than 0"),
+        # 256 episodes of 16 steps: advantages of a single decision would make all weights nan.
+        ("minibatch_size=1", "minibatch_size: of the 4096 decisions of an update"),
+        ("minibatch_size=4095", "the last mini-batch of 4095 would have one"),
     ],
 )
 def test_a_setting_that_no_training_has_is_refused(text: str, expected: str) -> None:
