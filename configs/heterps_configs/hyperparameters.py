@@ -58,6 +58,13 @@ def hyperparameters_of(config: AnyConfig) -> dict[str, dict[str, Any]]:
     return {environment_of(config): {**entry, "policy_kwargs": own}}
 
 
+def with_zoo_name(problem: str) -> str:
+    """A problem of a configuration, whose field goes by the name that files have for it, too."""
+    field, _, rest = problem.partition(":")
+    names = [name for name, own in FIELDS.items() if own == field]
+    return f"{names[0]} ({field}):{rest}" if names else problem
+
+
 def read_hyperparameters(path: str | os.PathLike[str], config: AnyConfig) -> dict[str, Any]:
     """The fields that a file gives for the environment of a configuration.
 

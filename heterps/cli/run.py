@@ -187,6 +187,10 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Execute a plan; predicted against measured."""
+    from heterps_runtime.process.quiet_torch import import_torch
+
+    import_torch()  # before anything else does
+
     from heterps.run_commands.run import run_run
     from heterps.run_commands.run_request import RunRequest, read_events, read_settings
     from heterps_runtime.specification.hosts import Hosts

@@ -7,10 +7,12 @@ import math
 import shlex
 import string
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from heterps.reports.console import (
@@ -28,8 +30,13 @@ from heterps_configs.documents.training import (
     GraphTrainingConfig,
 )
 from heterps_configs.documents.yaml_files import to_yaml
-from heterps_configs.errors import HeterpsError, UnknownNameError
-from heterps_configs.hyperparameters import hyperparameters_of, read_hyperparameters
+from heterps_configs.errors import DocumentError, HeterpsError, UnknownNameError
+from heterps_configs.hyperparameters import (
+    hyperparameters_of,
+    read_hyperparameters,
+    with_zoo_name,
+)
+from heterps_configs.interrupts import ended_by_sigterm, exit_code
 from heterps_configs.outputs import file_name_of, try_outputs
 
 if TYPE_CHECKING:
@@ -137,7 +144,7 @@ def run_train(
         # Its name stands for what is in it.
         named = [*overrides, hyperparameters.stem]
         overrides = [*of_file(hyperparameters, base), *overrides]
-    settings = override(base, overrides)
+    settings = _overridden(base, overrides, hyperparameters)
     if show_hyperparameters:
         answer.print(to_yaml(hyperparameters_of(settings)), end="", soft_wrap=True, markup=False)
         return
@@ -148,18 +155,52 @@ def run_train(
     )
     say_when_compiling()
     remarks.print(f"TensorBoard: tensorboard --logdir {folder}", soft_wrap=True)
-    result = train_with_progress(settings, folder, resume=resume, command=command)
+    with _interrupts_explained(folder), ended_by_sigterm():
+        result = train_with_progress(settings, folder, resume=resume, command=command)
+        _leave(result, settings, output, as_json)
+        if result.interrupt is not None:
+            raise result.interrupt
+
+
+@contextmanager
+def _interrupts_explained(folder: Path) -> Iterator[None]:
+    """After an interrupt, says what there is to go on from."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        has_checkpoint = (folder / "checkpoint.pt").is_file()
+        more = "the same command with --resume goes on" if has_checkpoint else "nothing was saved"
+        remarks.print(f"interrupted; {more}", soft_wrap=True)
+        raise typer.Exit(exit_code(interrupt)) from None
+
+
+def _leave(
+    result: TrainingResult[Policy] | TrainingResult[GraphPolicy],
+    settings: AnyConfig,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """The policy where it was asked for, and the answer."""
     try:
         if output is not None:
             result.policy.save(output)
         elif result.unwritten:
             raise HeterpsError(f"{result.unwritten}; the trained policy is lost: --output FILE")
     finally:
-        _print(result, settings, folder, output, as_json)
+        _print(result, settings, output, as_json)
     if result.unwritten:
         warnings.warn(result.unwritten, stacklevel=1)
-    if result.interrupted:
-        raise KeyboardInterrupt
+
+
+def _overridden(base: AnyConfig, overrides: list[str], hyperparameters: Path | None) -> AnyConfig:
+    """`override`; where a file says some of it, by the names of that file."""
+    try:
+        return override(base, overrides)
+    except DocumentError as error:
+        if hyperparameters is None:
+            raise
+        source = f"{error.source} with {hyperparameters}"
+        raise DocumentError(source, map(with_zoo_name, error.problems)) from None
 
 
 def of_algorithm(algorithm: str | None, base: AnyConfig) -> list[str]:
@@ -197,7 +238,6 @@ def run_name(config: str, overrides: list[str]) -> str:
 def _print(
     result: TrainingResult[Policy] | TrainingResult[GraphPolicy],
     settings: AnyConfig,
-    folder: Path,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -217,8 +257,6 @@ def _print(
     else:
         answer.print(shown(_words(settings).result, **result._asdict(), **result.scores))
         answer.print(f"policy: {output or result.policy_file}")
-        if result.interrupted:
-            answer.print(f"interrupted; `--resume --run-directory {folder}` goes on")
 
 
 def load_config(reference: str) -> AnyConfig:

@@ -17,6 +17,7 @@ from heterps.reports.run_report import (
     evaluation_line,
     recovery_text,
     step_time_lines,
+    verification_text,
 )
 from heterps.reports.ways import recompute_share
 from heterps_configs.documents.estimate import Estimate
@@ -118,7 +119,7 @@ def _evaluations(result: RunResult) -> Markup | None:
 
 def _events(result: RunResult) -> Markup:
     lines = [
-        f"Re-placed at step {each.step} by {each.planner}: predicted "
+        f"Re-placed at step {each.step + 1} by {each.planner}: predicted "
         f"{seconds_text(each.predicted_step_time_s)}, measured "
         f"{seconds_text(each.measured_step_time_s)}; moved {bytes_text(each.bytes_moved)} in "
         f"{seconds_text(each.seconds)}."
@@ -127,8 +128,8 @@ def _events(result: RunResult) -> Markup:
     lines += [" ".join(recovery_text(each).split()) for each in result.recoveries]
     lines += [f"Went on after step {result.first_step}."] if result.first_step else []
     lines += [f"Newest checkpoint: {result.checkpoint}."] if result.checkpoint else []
-    if result.max_loss_difference is not None:
-        lines.append(f"Largest difference to one process: {result.max_loss_difference:.2e}.")
+    verification = verification_text(result)
+    lines += [f"Verified: {verification}."] if verification else []
     return tag("ul", *(tag("li", line) for line in lines)) if lines else Markup("")
 
 

@@ -168,7 +168,7 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         for answer in self._search.poll() if self._search is not None else ():
             self._num_superseded = 0
             if isinstance(answer, str):
-                self._on_message(f"step {step}: the search for plans failed: {answer}")
+                self._on_message(f"step {step + 1}: the search for plans failed: {answer}")
                 continue
             plan = self._take(step, remaining_steps, answer)
             if plan is not None:
@@ -193,13 +193,13 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         is_superseded = self._search is not None and self._search.close()
         self._num_superseded += is_superseded
         self._on_message(
-            f"step {step}: {worst} takes {factors[worst]:.2f} x its predicted time; "
+            f"step {step + 1}: {worst} takes {factors[worst]:.2f} x its predicted time; "
             + ("the search begins anew" if is_superseded else "looking for a better plan")
         )
         self.problem = without_devices(self.belief.problem(), self._gone)
         self._drift, self._running = factors, STALE
         task = SearchTask(
-            self.belief,
+            self.belief.copied(),
             replace(self.problem),
             self.plan,
             self.policy,
@@ -218,7 +218,7 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
             self.policy = answer.policy
         decision, plan = self._decided(step, remaining_steps, answer)
         self.decisions.append(decision)
-        self._on_message(f"step {step}: {decision.reason}")
+        self._on_message(f"step {step + 1}: {decision.reason}")
         if not decision.adopted:
             return None
         self.plan, self._running = plan, decision.chosen

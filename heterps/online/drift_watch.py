@@ -41,7 +41,7 @@ class DriftWatch:
             return []
         found = self.monitor.take(progress.step, ratios_of(progress))
         for event in found:
-            self._on_message(f"step {event.step}: {event.text}")
+            self._on_message(f"step {event.step + 1}: {event.text}")
         self.events += found
         return found
 

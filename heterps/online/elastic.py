@@ -224,7 +224,7 @@ def _text(
         if part
     )
     return (
-        f"step {change.step}: {happened}: {best.rule} after {1e3 * decided_s:.0f} ms"
+        f"step {change.step + 1}: {happened}: {best.rule} after {1e3 * decided_s:.0f} ms"
         f"{', prepared before' if was_prepared else ''}; "
         f"predicted time to finish: {describe(predictions)}"
     )

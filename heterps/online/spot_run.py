@@ -74,7 +74,7 @@ class SpotRunReport:
         yield (
             f"spot trace  goodput predicted {self.predicted_samples_per_s:.4g} samples/s, measured "
             f"{self.measured_samples_per_s:.4g} ({error:+.1f} %) over "
-            f"{self.duration_s:.1f} s; {self.predicted_changes} changes predicted, "
+            f"{self.duration_s:.1f} s; changes: {self.predicted_changes} predicted, "
             f"{self.measured_changes} measured"
         )
         causes = ", ".join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -54,17 +55,16 @@ def print_result(result: RunResult) -> None:
     answer.print(f"loss        {result.losses[0]:.6f} -> {result.losses[-1]:.6f}")
     if result.evaluations:
         answer.print(f"evaluated   {evaluation_line(result.evaluations[-1])}")
-    if result.max_loss_difference is not None:
-        answer.print(
-            f"verify      largest loss difference to one process {result.max_loss_difference:.2e}"
-        )
+    verification = verification_text(result)
+    if verification:
+        answer.print(f"verify      {verification}", soft_wrap=True)
     if result.first_step:
         answer.print(f"resumed     after step {result.first_step}")
     if result.checkpoint is not None:
         answer.print(f"checkpoint  {result.checkpoint}")
     for replan in result.replans:
         answer.print(
-            f"re-placed   at step {replan.step} by {replan.planner}: predicted "
+            f"re-placed   at step {replan.step + 1} by {replan.planner}: predicted "
             f"{seconds_text(replan.predicted_step_time_s)}, measured "
             f"{seconds_text(replan.measured_step_time_s)}; moved "
             f"{replan.bytes_moved / 2**20:.1f} MiB in {seconds_text(replan.seconds)}"
@@ -78,6 +78,16 @@ def print_result(result: RunResult) -> None:
             f"emulation   {overruns} of {total} actions took the host longer than emulated"
         )
     answer.print(device_table(result))
+
+
+def verification_text(result: RunResult) -> str:
+    """What the same training in one process says of a run; empty where nobody asked."""
+    if result.verification_error is not None:
+        return f"the training in one process failed: {result.verification_error}"
+    difference = result.max_loss_difference
+    if difference is not None and math.isfinite(difference):
+        return f"largest loss difference to one process {difference:.2e}"
+    return "a loss is no number" if result.is_verified else ""
 
 
 def step_time_lines(result: RunResult) -> list[str]:

@@ -138,6 +138,8 @@ def _trained_policy(folder: Path, train_s: float, seed: int) -> Policy:
     config = load_config("quick").changed(budget_s=train_s, total_steps=None, seed=seed)
     run = folder / "train" / time.strftime("%Y%m%d-%H%M%S")
     result = train_with_progress(config, run, command=f"heterps demo --train-seconds {train_s:g}")
+    if result.interrupt is not None:
+        raise result.interrupt
     answer.print(
         f"{result.steps:,} environment steps; on unseen problems the greedy policy is "
         f"{percent_text(result.scores['greedy_gap_median'], 2)} above the optimum in the median"
@@ -181,7 +183,7 @@ def _run_drifting(
     folder: Path, problem: Problem, plan: Plan, policy: Policy, seed: int
 ) -> dict[str, Speed]:
     _heading(
-        f"6. Run the policy's plan again; from step {SLOWED_AT} on the device "
+        f"6. Run the policy's plan again; from step {SLOWED_AT + 1} on the device "
         f"{SLOWED!r} is {SLOWDOWN:g} x slower; adapt online"
     )
     settings = RunSettings(

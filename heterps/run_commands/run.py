@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import typer
@@ -16,6 +14,8 @@ from heterps.reports.run_report import print_result, result_mapping
 from heterps.run_commands.conduct import conduct, write_trace
 from heterps.run_commands.failures import to_go_on_from
 from heterps.run_commands.run_request import RunRequest
+from heterps_configs.errors import HeterpsError
+from heterps_configs.interrupts import ended_by_sigterm, exit_code
 from heterps_runtime.process.rank_log import rank_log_path
 from heterps_runtime.results.result import RunResult
 
@@ -35,6 +35,8 @@ def run_run(request: RunRequest) -> None:
         _print(request, outcome.result, outcome.watcher)
         directory = Path(request.settings.run_directory or "")
         remarks.print(f"logs: {rank_log_path(directory, '*')}", soft_wrap=True)
+    if outcome.result.verification_error is not None:
+        raise HeterpsError("--verify: the training in one process failed; the run itself is done")
 
 
 def _print(request: RunRequest, result: RunResult, watcher: OnlineController | None) -> None:
@@ -49,23 +51,6 @@ def _print(request: RunRequest, result: RunResult, watcher: OnlineController | N
         answer.print(line, soft_wrap=True)
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM came."""
-
-
-def _on_sigterm(number: int, frame: FrameType | None) -> None:
-    raise _Terminated
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, _on_sigterm)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 @contextmanager
 def _interrupts_explained(request: RunRequest) -> Iterator[None]:
     """After an interrupt, says what there is to go on from.
@@ -73,8 +58,8 @@ def _interrupts_explained(request: RunRequest) -> Iterator[None]:
     SIGTERM, with which a batch system ends a job, ends the run as Ctrl-C does.
     """
     try:
-        with _ended_by_sigterm():
+        with ended_by_sigterm():
             yield
     except KeyboardInterrupt as interrupt:
         remarks.print(f"interrupted; {to_go_on_from(request.settings.saving)}", soft_wrap=True)
-        raise typer.Exit(143 if isinstance(interrupt, _Terminated) else 130) from None
+        raise typer.Exit(exit_code(interrupt)) from None

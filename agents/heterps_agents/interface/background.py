@@ -20,7 +20,6 @@ from typing import Any, BinaryIO
 
 # A process that is killed, or has ended, in the middle of a message.
 _BROKEN = (EOFError, pickle.UnpicklingError, OSError, ValueError)
-_MOST_TRIES = 100
 
 
 class BackgroundWorker:
@@ -59,7 +58,10 @@ class BackgroundWorker:
         return self._receiver.is_alive()
 
     def ask(self, request: Callable[[], object]) -> None:
-        """Sends what `request` makes, in a thread; nothing where that is None."""
+        """Sends what `request` makes, in a thread; nothing where that is None.
+
+        Nobody may change it then. Documents may learn more of themselves: that is not sent.
+        """
         self._asked.put(request)
 
     def wait(self, seconds: float) -> bool:
@@ -87,7 +89,8 @@ class BackgroundWorker:
             while (make := self._asked.get()) is not None:
                 request = make()
                 if request is not None:
-                    self._process.stdin.write(pickled(request))
+                    # Whole, so that what cannot be pickled breaks no message.
+                    self._process.stdin.write(pickle.dumps(request))
                     self._process.stdin.flush()
 
     def _receive(self) -> None:
@@ -95,19 +98,6 @@ class BackgroundWorker:
         with suppress(*_BROKEN):
             while True:
                 self._take(pickle.load(self._process.stdout))
-
-
-def pickled(request: object) -> bytes:
-    """A message, whole, of objects that other threads use meanwhile.
-
-    What a thread learns for the first time (of a document, a `cached_property`) is kept in a
-    dictionary, which must not grow while it is gone through. Then it is gone through again: what is
-    kept does not go, so that there is an end.
-    """
-    for _ in range(_MOST_TRIES - 1):
-        with suppress(RuntimeError):
-            return pickle.dumps(request)
-    return pickle.dumps(request)
 
 
 def serve(

@@ -1,4 +1,4 @@
-"""When a training run ends: its budgets of seconds and steps, and Ctrl-C."""
+"""When a training run ends: its budgets of seconds and steps, and who asks it to stop."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from heterps_configs.documents.training import TrainingConfig
+from heterps_configs.interrupts import Terminated
 
 
 class Clock:
@@ -70,28 +71,32 @@ class Clock:
 
 
 class Interrupt:
-    """Whether the user has asked to stop.
+    """Whether a run has been asked to stop.
 
     Attributes:
-        requested: Set by Ctrl-C; the run ends with its update. A second Ctrl-C ends it at once.
+        cause: What asked first; None before. The run ends with its update. A second Ctrl-C ends it
+            at once; a second SIGTERM does not: `timeout`, for one, sends two.
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self.cause: KeyboardInterrupt | None = None
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Takes Ctrl-C as a request while the block runs. Outside the main thread: nothing."""
+        """Takes Ctrl-C and SIGTERM as requests in the block. Outside the main thread: nothing."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGINT, self._on_signal)
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = [signal.signal(number, self._on_signal) for number in numbers]
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self.cause is None:
+            self.cause = Terminated() if number == signal.SIGTERM else KeyboardInterrupt()
+        elif number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.requested = True

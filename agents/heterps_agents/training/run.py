@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 import time
 import warnings
 from collections.abc import Callable
@@ -20,8 +19,6 @@ from heterps_agents.training.learner import Learner, PolicyType, State
 from heterps_configs.documents.training import TrainingConfig
 from heterps_configs.documents.yaml_files import write_bytes, write_text
 from heterps_configs.errors import HeterpsError
-
-logger = logging.getLogger(__name__)
 
 CONFIG_FILE, CHECKPOINT_FILE, POLICY_FILE, RESULT_FILE = (
     "config.yaml",
@@ -71,7 +68,7 @@ class TrainingResult(NamedTuple, Generic[PolicyType]):
         scores: On held-out problems. Chains: `greedy_gap_median`, `greedy_gap_p95`,
             `beam16_gap_median`, ... on the development set; others with their names in front:
             `development-longer/beam16_gap_median`. Graphs: see `heterps_agents.graphs.evaluation`.
-        interrupted: Whether the user stopped it; `resume=True` goes on.
+        interrupt: What stopped it before its end, if anything did; `resume=True` goes on.
         unwritten: Why the directory lacks the policy; empty where it has it.
     """
 
@@ -80,9 +77,14 @@ class TrainingResult(NamedTuple, Generic[PolicyType]):
     steps: int
     seconds: float
     scores: dict[str, float]
-    interrupted: bool
+    interrupt: KeyboardInterrupt | None
     unwritten: str = ""
     passes: int = 0
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was stopped before its end."""
+        return self.interrupt is not None
 
 
 class TrainingRun(Generic[PolicyType]):
@@ -124,22 +126,26 @@ class TrainingRun(Generic[PolicyType]):
 
         Args:
             progress: Called after every update. If it raises KeyboardInterrupt, the run ends there.
+
+        Raises:
+            KeyboardInterrupt: A second Ctrl-C; the newest checkpoint stays as it is.
         """
+        if self.learner.is_over:
+            self._warn_of_nothing_left()
         interrupt = Interrupt()
         with interrupt.watched():
-            try:
-                while not self.learner.is_over and not interrupt.requested:
-                    self._update()
+            while not self.learner.is_over and interrupt.cause is None:
+                # An interrupt that comes out of an update is raised on: the state is not whole.
+                self._update()
+                try:
                     if progress is not None:
                         progress(self._progress())
-            except KeyboardInterrupt:
-                interrupt.requested = True
-        if self._clock.steps == 0 and self.learner.runs_ppo and not interrupt.requested:
+                except KeyboardInterrupt as cause:
+                    interrupt.cause = cause
+        if self._clock.steps == 0 and self.learner.runs_ppo and interrupt.cause is None:
             self._warn_of_no_step()
-        if interrupt.requested:
-            logger.warning("interrupted; resume goes on from %s", self.directory / CHECKPOINT_FILE)
         self._save_checkpoint()
-        result = self._finish(interrupt.requested)
+        result = self._finish(interrupt.cause)
         self._log.close()
         return result
 
@@ -190,6 +196,18 @@ class TrainingRun(Generic[PolicyType]):
             f" ended before the first step of training"
             f"{passes if self.learner.num_passes else ''}: the policy is as it began, or as "
             "imitation left it; give more, such as --set total_steps=100000",
+            stacklevel=3,
+        )
+
+    def _warn_of_nothing_left(self) -> None:
+        config, clock, learner = self._config, self._clock, self.learner
+        ends = {"total_steps": config.total_steps, "budget_s": config.budget_s}
+        if not learner.runs_ppo:
+            ends["imitation_passes"] = learner.num_passes
+        given = ", ".join(f"{name} {end}" for name, end in ends.items() if end is not None)
+        done = f"{clock.steps} steps" if learner.runs_ppo else f"{learner.passes} passes"
+        warnings.warn(
+            f"nothing is left to train: {done} in {clock.seconds:.0f} s are done already ({given})",
             stacklevel=3,
         )
 
@@ -247,7 +265,7 @@ class TrainingRun(Generic[PolicyType]):
         except HeterpsError as error:
             warnings.warn(f"{error}; the training goes on without it", stacklevel=3)
 
-    def _finish(self, interrupted: bool) -> TrainingResult[PolicyType]:
+    def _finish(self, interrupt: KeyboardInterrupt | None) -> TrainingResult[PolicyType]:
         """Scores and exports the policy."""
         policy, steps, seconds = self.learner.policy(), self._clock.steps, self._clock.seconds
         scores = self.learner.scores(policy)
@@ -271,7 +289,7 @@ class TrainingRun(Generic[PolicyType]):
             # Hours of training: who called can still write it elsewhere.
             unwritten = str(error)
         passes = self.learner.passes
-        return TrainingResult(policy, path, steps, seconds, scores, interrupted, unwritten, passes)
+        return TrainingResult(policy, path, steps, seconds, scores, interrupt, unwritten, passes)
 
 
 def check_directory(config: TrainingConfig, directory: Path, resume: bool) -> None:

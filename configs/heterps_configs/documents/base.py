@@ -134,6 +134,16 @@ class Document(BaseModel):
         }
         return _made(type(self), values, self.__pydantic_fields_set__ | fields.keys())
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """Its fields alone.
+
+        What a document knows of itself is found again where it is needed; here another thread may
+        learn more of it while this one pickles it.
+        """
+        own = self.__dict__
+        fields = {name: own[name] for name in type(self).__pydantic_fields__}
+        return {**super().__getstate__(), "__dict__": fields}
+
     def to_mapping(self) -> dict[str, Any]:
         """Plain data (strings, numbers, lists, mappings) without fields that hold their default."""
         return self.model_dump(mode="json", exclude_defaults=True)

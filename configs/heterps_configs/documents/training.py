@@ -209,7 +209,19 @@ class ChainTrainingConfig(TrainingConfig):
                 f"{self.classes[1]} device classes take {numbers} numbers in each table of the "
                 f"pool; at most {MOST_POOL_NUMBERS} are supported"
             )
+        self._check_minibatches()
         return self
+
+    def _check_minibatches(self) -> None:
+        """PPO takes advantages by their standard deviation in a mini-batch: one has none."""
+        decisions = self.num_environments * self.steps_per_update
+        smallest = decisions % self.minibatch_size or self.minibatch_size
+        if self.runs_ppo and min(smallest, decisions) < 2:
+            raise ValueError(
+                f"minibatch_size: of the {decisions} decisions of an update (num_environments "
+                f"{self.num_environments} x steps_per_update {self.steps_per_update}) the last "
+                f"mini-batch of {self.minibatch_size} would have one; PPO needs at least 2 in each"
+            )
 
 
 class GraphTrainingConfig(TrainingConfig):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -143,6 +144,12 @@ class ProblemBelief:
     def __getstate__(self) -> dict[str, Any]:
         """Without what the problem has computed: that need not be sent to another process."""
         return {**self.__dict__, "_base": replace(self._base)}
+
+    def copied(self) -> ProblemBelief:
+        """A copy that does not see what is observed later."""
+        found = copy(self)
+        found._types = deepcopy(self._types)
+        return found
 
     def observe(self, measurements: Sequence[StageMeasurement]) -> None:
         """Takes the stage times of one window of a run of any plan on the cluster."""

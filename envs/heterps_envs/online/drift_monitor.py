@@ -79,11 +79,11 @@ class DriftEvent(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The drift in one line, for people."""
+        """The drift in one line, for people, who count steps from 1."""
         what = f"{self.subject} takes {self.factor:.2f} x its predicted time"
         if self.kind == "recovered":
             what = f"{self.subject} takes its predicted time again ({self.factor:.2f} x)"
-        return f"{what} since step {self.since_step} ({self.significance:.0f} sigma)"
+        return f"{what} since step {self.since_step + 1} ({self.significance:.0f} sigma)"
 
 
 class DriftMonitor:

@@ -108,7 +108,7 @@ class Holding:
         if self.owned is None or self.step is None:
             return known
         if self._is_prepared and newest == self.step + 1:
-            logger.info("step %d is committed: another rank has updated already", self.step)
+            logger.info("step %d is committed: another rank has updated already", self.step + 1)
             self.owned.apply_gradients()
             self.step, self._buffers = newest, {}
             self._last = known or self._last

@@ -102,9 +102,9 @@ class ElasticState(RunState):
         if not is_late:
             super().on_line(line)
 
-    def result(self, verify: bool) -> RunResult:
+    def result(self) -> RunResult:
         """Collects what the workers left."""
-        return super().result(verify).changed(recoveries=tuple(self.recoveries))
+        return super().result().changed(recoveries=tuple(self.recoveries))
 
     def _steps_generation(self, line: Mapping[str, Any]) -> int:
         """The generation under which a step is known to be done; -1 where it is not."""

@@ -124,11 +124,13 @@ def run_elastic(
                     specification, devices, directory, settings.num_threads
                 )
             supervisor.lead(settings.timeout_s)
-        if settings.verify:
+
+        def reference() -> None:
             environment = worker_environment(settings.num_threads)
             with Template(WORKER_MODULE, environment, directory / LOG_FILE) as template:
                 run_reference(template, directory, environment, settings.timeout_s)
-        return run.finished(settings.verify)
+
+        return run.finished(reference if settings.verify else None)
 
 
 def _check(

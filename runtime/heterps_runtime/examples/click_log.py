@@ -27,6 +27,7 @@ from heterps_runtime.training.program import TrainingProgram
 ROWS = 1_000
 NUM_CLICKS = 20_000
 HELD_OUT = 1_000
+WIDTH = 1 + NUM_TABLES + NUM_DENSE
 
 
 class Clicks:
@@ -59,6 +60,30 @@ def accuracy(output: Tensor, target: Tensor) -> Tensor:
     return ((output > 0) == (target > 0.5)).float().mean()
 
 
+def read(path: Path) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    """The lines of a log: the features, the numbers, whether somebody clicked.
+
+    Raises:
+        HeterpsError: It has other lines, or too few.
+    """
+    try:
+        lines = np.loadtxt(path, delimiter=",", dtype=np.float32, ndmin=2)
+    except ValueError as error:
+        raise HeterpsError(f"CLICKS: {path}: {error}") from None
+    count, width = lines.shape
+    if width != WIDTH or count <= HELD_OUT:
+        raise HeterpsError(
+            f"CLICKS: {path} has {count} lines of {width} numbers; more than {HELD_OUT} lines of "
+            f"{WIDTH} are needed"
+        )
+    features = lines[:, :NUM_TABLES]
+    if features.min() < 0 or features.max() >= ROWS:
+        raise HeterpsError(
+            f"CLICKS: {path}: features, the first {NUM_TABLES} numbers, must be 0 to {ROWS - 1}"
+        )
+    return lines
+
+
 def make() -> TrainingProgram:
     """The loss is the model's own; the last lines of the log are for evaluation."""
     path = Path(os.environ.get("CLICKS", "clicks.csv"))
@@ -67,7 +92,7 @@ def make() -> TrainingProgram:
             f"CLICKS: there is no file {path}; python -m heterps_runtime.examples.click_log {path} "
             "generates one"
         )
-    lines = np.loadtxt(path, delimiter=",", dtype=np.float32)
+    lines = read(path)
     return TrainingProgram(
         optimizer=lambda parameters: torch.optim.Adam(parameters, lr=2e-3),
         data=Clicks(lines[:-HELD_OUT]),

@@ -59,15 +59,12 @@ class RunRecord:
         return median_step_time_s(done.step_times_s, done.generations, steps)
 
 
-def collect(
-    record: RunRecord, ranks: Sequence[dict[str, Any]], max_loss_difference: float | None
-) -> RunResult:
+def collect(record: RunRecord, ranks: Sequence[dict[str, Any]]) -> RunResult:
     """Puts the result together.
 
     Args:
         record: What the parent knows.
         ranks: What each rank left.
-        max_loss_difference: From the same training in one process; None where that did not run.
     """
     done, specification = record.done, record.specification
     # Of an elastic run, the first plan may have run no step that counts.
@@ -93,7 +90,6 @@ def collect(
         step_times_s=tuple(done.step_times_s),
         generations=tuple(done.generations),
         phases=_phases(record),
-        max_loss_difference=max_loss_difference,
         stages=tuple(StageTimes(**entry) for rank in ranks for entry in rank["stages"]),
         devices=devices,
         replans=tuple(_replan(record, line) for line in record.switches),

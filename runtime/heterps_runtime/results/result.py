@@ -92,8 +92,10 @@ class RunResult(Document):
         evaluations: Of the training program's evaluation data, in order.
         generations: Which plan each step ran under.
         phases: Means of the steps under each plan; the last one is the whole run.
-        max_loss_difference: Largest difference to single-process training; None when not verified;
-            infinite where a loss is no number.
+        is_verified: Whether the same was trained in one process, too.
+        max_loss_difference: Largest difference to that; None when not verified; infinite where a
+            loss is no number, which files and JSON have as null.
+        verification_error: Why the training in one process that was asked for failed.
         stages: Median seconds of each stage of the last plan.
         timeline: The actions of the last step, as measured.
         earlier_timelines: Of the steps before it, where the run was asked for them.
@@ -116,7 +118,9 @@ class RunResult(Document):
     step_times_s: tuple[float, ...]
     generations: tuple[int, ...]
     phases: tuple[Phase, ...] = ()
+    is_verified: bool = False
     max_loss_difference: Computed | None = None
+    verification_error: str | None = None
     first_step: int = 0
     checkpoint: str | None = None
     stages: tuple[StageTimes, ...] = ()

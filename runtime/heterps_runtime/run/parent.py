@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.yaml_files import write_text
+from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
 from heterps_envs.schedule.build import build_schedule
@@ -113,13 +114,27 @@ class RunState:
         path = next_plan_path(self.directory, self._newest.generation)
         self._newest.to_json_file(path)
 
-    def finished(self, verify: bool) -> RunResult:
-        """The result, which stays in the run directory, too."""
-        found = self.result(verify)
-        write_text(self.directory / RESULT_FILE, found.model_dump_json())
-        return found
+    def finished(self, reference: Callable[[], None] | None) -> RunResult:
+        """The result, which stays in the run directory, too: whatever happens to the reference.
 
-    def result(self, verify: bool) -> RunResult:
+        Args:
+            reference: Trains the same in one process; None where the run is not to be verified.
+        """
+        found = self._written(self.result())
+        if reference is None:
+            return found
+        try:
+            reference()
+        except HeterpsError as error:
+            return self._written(found.changed(verification_error=str(error)))
+        difference = self._max_loss_difference()
+        return self._written(found.changed(is_verified=True, max_loss_difference=difference))
+
+    def _written(self, result: RunResult) -> RunResult:
+        write_text(self.directory / RESULT_FILE, result.model_dump_json())
+        return result
+
+    def result(self) -> RunResult:
         """Collects what the workers left."""
         ranks = [
             json.loads((self.directory / f"result-{rank}.json").read_text())
@@ -134,7 +149,7 @@ class RunState:
             evaluations=self._evaluations,
             checkpoint=self._checkpoint,
         )
-        return collect(record, ranks, self._max_loss_difference() if verify else None)
+        return collect(record, ranks)
 
     def _progress(self, line: Mapping[str, Any]) -> StepProgress:
         generation = self._generations[line["generation"]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from heterps_configs.documents.plan import Plan
@@ -119,10 +120,9 @@ def run_plan(
             workers.wait(run.on_line, run.on_poll, settings.timeout_s, look_at_others)
         if hosts is not None:
             hosts.collect(directory, len(specification.devices))
-        if settings.verify:
-            # Afterwards: on the same cores it would take time from the workers.
-            run_reference(template, directory, environment, settings.timeout_s)
-        return run.finished(settings.verify)
+        # Afterwards: on the same cores it would take time from the workers.
+        reference = partial(run_reference, template, directory, environment, settings.timeout_s)
+        return run.finished(reference if settings.verify else None)
 
 
 def working_directory(settings: RunSettings, stack: ExitStack) -> Path:

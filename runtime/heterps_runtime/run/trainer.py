@@ -223,7 +223,7 @@ class Trainer:
         self._records.clear()
         self._memory = PlanMemory(specification, device, self._communicator, self._on_step)
         layers = ", ".join(specification.layers_of(device)) or "idle"
-        logger.info("plan %d from step %d on: %s", specification.generation, step, layers)
+        logger.info("plan %d from step %d on: %s", specification.generation, step + 1, layers)
         self.owned.begin(step)
         self._engine = self._engine_of(specification, step)
         self._close_feed()
@@ -274,7 +274,7 @@ class Trainer:
         self._records.append(records)
         logged = max(1, (specification.num_steps - specification.first_step) // NUM_LOGGED_STEPS)
         if (step + 1) % logged == 0 or step == self._first_step:
-            logger.info("step %d took %.4g s, %.4g s of them computing", step, seconds, row[0])
+            logger.info("step %d took %.4g s, %.4g s of them computing", step + 1, seconds, row[0])
         self._loss = sum(row[0] for row in rows)
         self._observe(step, rows)
 

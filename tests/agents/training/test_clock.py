@@ -6,6 +6,7 @@ import pytest
 
 from heterps_agents.training.clock import Clock, Interrupt
 from heterps_configs.documents.training import ChainTrainingConfig
+from heterps_configs.interrupts import Terminated
 
 
 def test_the_clock_counts_the_budget_that_ends_first() -> None:
@@ -39,7 +40,16 @@ def test_ctrl_c_ends_a_run_after_its_update_and_a_second_one_at_once() -> None:
     interrupt, before = Interrupt(), signal.getsignal(signal.SIGINT)
     with interrupt.watched():
         signal.raise_signal(signal.SIGINT)
-        assert interrupt.requested
+        assert type(interrupt.cause) is KeyboardInterrupt
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_sigterm_ends_a_run_after_its_update_however_often_it_comes() -> None:
+    interrupt, before = Interrupt(), signal.getsignal(signal.SIGTERM)
+    with interrupt.watched():
+        for _ in range(2):
+            signal.raise_signal(signal.SIGTERM)
+        assert isinstance(interrupt.cause, Terminated)
+    assert signal.getsignal(signal.SIGTERM) is before

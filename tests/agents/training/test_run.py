@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from heterps_agents.learned.policy import Policy
 from heterps_agents.learned.policy_file import finite_or_none
+from heterps_agents.training.graphs import GraphLearner
 from heterps_agents.training.run import TrainingProgress, TrainingRun
 from heterps_agents.training.train import train
 from heterps_configs.errors import HeterpsError
@@ -163,6 +164,33 @@ def test_a_run_that_was_stopped_and_resumed_ends_with_the_weights_of_one_that_wa
         np.testing.assert_array_equal(second.policy.weights[name], value)
 
 
+def test_an_interrupt_in_the_midst_of_an_update_leaves_the_last_whole_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped(GRAPHS, tmp_path, 1)
+    saved = (tmp_path / "checkpoint.pt").read_bytes()
+    learn = GraphLearner._learn
+
+    def interrupted(*arguments: Any) -> None:
+        learn(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GraphLearner, "_learn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(GRAPHS, tmp_path, resume=True)
+    assert (tmp_path / "checkpoint.pt").read_bytes() == saved
+
+
+@pytest.mark.slow
+def test_a_run_that_has_nothing_left_to_train_says_so(trained: Runs, tmp_path: Path) -> None:
+    first = trained["chains"].result
+    shutil.copytree(first.policy_file.parent, tmp_path, dirs_exist_ok=True)
+    said = rf"nothing is left to train: {first.steps} steps in .* \(total_steps 1\)"
+    with pytest.warns(UserWarning, match=said):
+        again = train(CHAINS.changed(total_steps=1), tmp_path, resume=True)
+    assert again.steps == first.steps
+
+
 def test_a_longer_budget_continues_the_curve(trained: Runs, tmp_path: Path) -> None:
     first = trained["chains"].result
     shutil.copytree(first.policy_file.parent, tmp_path, dirs_exist_ok=True)
@@ -233,6 +261,7 @@ from stable_baselines3.common.logger import Logger
 from heterps_agents.boards.training import CHAIN_LAYOUT, TrainingBoards
 from heterps_agents.training.chains import ChainLearner
 from heterps_agents.training.clock import Clock
+from heterps_agents.training.graphs import GraphLearner
 from heterps_agents.training.run import TrainingRun, TrainingRun
 from tests.agents.training.conftest import CONFIGS
 def loaded():

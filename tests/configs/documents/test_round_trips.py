@@ -1,5 +1,6 @@
 """Whatever a document holds, its YAML holds too."""
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,33 @@ def test_files_come_back_equal_and_their_text_is_stable(tmp_path: Path) -> None:
         back = type(document).from_file(tmp_path / "file.yaml")
         assert back == document
         assert back.to_yaml() == (tmp_path / "file.yaml").read_text()
+
+
+class _Learning:
+    """What another thread does while a document is pickled: it finds out more of it."""
+
+    document: Document
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        self.document.__dict__["known"] = 1
+        return str, ("sent",)
+
+
+class _Learned(Document):
+    first: int
+    learning: Any
+
+
+def test_a_document_is_pickled_while_another_thread_learns_of_it() -> None:
+    learning = _Learning()
+    learning.document = _Learned(first=1, learning=learning)
+    assert pickle.loads(pickle.dumps(learning.document)) == _Learned(first=1, learning="sent")
+
+
+def test_what_a_document_knows_of_itself_is_not_pickled() -> None:
+    profile = library.load_profile("perceptron")
+    assert profile.tied_layers is not None
+    assert profile.__dict__.keys() > type(profile).model_fields.keys()
+    read = pickle.loads(pickle.dumps(profile))
+    assert read == profile
+    assert read.__dict__.keys() == type(profile).model_fields.keys()

@@ -93,8 +93,8 @@ def test_recovery_is_told_once_and_another_drift_again() -> None:
     ]  # fmt: skip
     assert events[1].factor == pytest.approx(1.02)
     assert monitor.factors() == {DEVICE: pytest.approx(2.5)}
-    assert events[0].text.startswith("d1 takes 3.00 x its predicted time since step 20")
-    assert events[1].text.startswith("d1 takes its predicted time again (1.02 x) since step 40")
+    assert events[0].text.startswith("d1 takes 3.00 x its predicted time since step 21")
+    assert events[1].text.startswith("d1 takes its predicted time again (1.02 x) since step 41")
 
 
 def test_small_errors_of_the_prediction_are_no_drift() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,39 @@ def test_each_algorithm_does_its_part_alone(
     assert words in " ".join(outcome.out.split())
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_training_saves_and_says_once_how_to_go_on(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    def interrupted(*arguments: object) -> str:
+        signal.raise_signal(number)
+        return ""
+
+    small = [f"--set={text}" for text in TINY]
+    with monkeypatch.context() as patch:
+        patch.setattr("heterps.commands.train._now", interrupted)
+        outcome = heterps("train", *small, "--run-directory", tmp_path)
+    assert outcome.code == code
+    assert "--resume" not in outcome.out
+    assert outcome.err.endswith("\ninterrupted; the same command with --resume goes on\n")
+    assert outcome.err.count("--resume") == 1
+    outcome = heterps("train", *small, "--run-directory", tmp_path, "--resume")
+    assert outcome.code == 0, outcome.err
+    assert "64 environment steps" in outcome.out
+
+
+def test_an_interrupt_before_the_first_update_says_that_nothing_was_saved(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "heterps_agents.training.train.train",
+        lambda *_: signal.raise_signal(signal.SIGTERM),
+    )
+    outcome = heterps("train", "--run-directory", tmp_path)
+    assert outcome.code == 143
+    assert outcome.err.endswith("interrupted; nothing was saved\n")
+
+
 def test_an_algorithm_is_known_and_for_chains(heterps: Heterps) -> None:
     outcome = heterps("train", "--algorithm", "imitate")
     assert outcome.code == 2
@@ -125,6 +159,17 @@ def test_a_file_of_hyperparameters_trains_as_it_says(heterps: Heterps, tmp_path:
     assert outcome.code == 0, outcome.err
     trained = ChainTrainingConfig.from_file(run / "config.yaml")
     assert (trained.steps_per_update, trained.epochs, trained.pool_size) == (2, 1, 16)
+
+
+def test_a_wrong_value_of_such_a_file_is_named_as_it_stands_there(
+    heterps: Heterps, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.yml"
+    file.write_text("default: {n_envs: many}")
+    outcome = heterps("train", "--hyperparameters", file)
+    assert outcome.code == 2
+    said = f"with {file}: n_envs (num_environments): must be a whole number, got 'many'"
+    assert said in outcome.err
 
 
 def test_a_run_is_named_by_its_config_and_what_differs_from_it() -> None:
@@ -154,6 +199,9 @@ def test_an_unknown_field_is_refused_before_anything_is_written(
         ("pool_size=1e12", "pool_size: must be at most 1000000, got"),
         ("learning_rate=1e300", "learning_rate: must be at most 10, got"),
         ("layers=[0, 8]", "layers.0: must be greater than 0"),
+        # 256 episodes of 16 steps: advantages of a single decision would make all weights nan.
+        ("minibatch_size=1", "minibatch_size: of the 4096 decisions of an update"),
+        ("minibatch_size=4095", "the last mini-batch of 4095 would have one"),
     ],
 )
 def test_a_setting_that_no_training_has_is_refused(text: str, expected: str) -> None:

@@ -242,13 +242,23 @@ def test_what_the_monitor_is_sure_of_needs_less_drift(problem: Problem) -> None:
     assert len(searches) == 1
 
 
+def test_what_is_measured_after_a_search_began_does_not_reach_it(problem: Problem) -> None:
+    plan = place(problem).plan
+    watcher, searches, _ = late(problem, plan)
+    watcher.observe(5, 100, measured(problem, plan, {"fast": 3.0}))
+    asked, before = searches[0].task.belief, watcher.belief.spread("fast")
+    assert asked.spread("fast") == before
+    watcher.observe(10, 100, measured(problem, plan, {"fast": 3.0}))
+    assert asked.spread("fast") == before > watcher.belief.spread("fast")
+
+
 def test_a_search_that_fails_is_told_and_the_run_goes_on(problem: Problem) -> None:
     plan = place(problem).plan
     watcher, searches, messages = late(problem, plan)
     watcher.observe(5, 100, measured(problem, plan, {"fast": 3.0}))
     searches[0].waiting.append("ValueError: broken")
     assert watcher.observe(10, 100, measured(problem, plan, {"fast": 3.0})) is None
-    assert messages[-1] == "step 10: the search for plans failed: ValueError: broken"
+    assert messages[-1] == "step 11: the search for plans failed: ValueError: broken"
 
 
 @pytest.mark.slow

@@ -76,12 +76,12 @@ def test_drift_is_told_once_with_its_step_and_stays_in_the_line_of_progress() ->
     watch = DriftWatch(messages.append)
     for step in range(20):
         watch.take(progress(step, {"fast": 2.0} if step >= 8 else {}))
-    assert messages[0].startswith("step 12: fast takes 2.00 x its predicted time since step 8 (")
+    assert messages[0].startswith("step 13: fast takes 2.00 x its predicted time since step 9 (")
     assert len(messages) == len(watch.events) == 1
     assert watch.text == "drift fast 2.00 x"
     for step in range(20, 40):
         watch.take(progress(step, {}))
-    assert messages[1].startswith("step 24: fast takes its predicted time again")
+    assert messages[1].startswith("step 25: fast takes its predicted time again")
     assert watch.text == ""
 
 

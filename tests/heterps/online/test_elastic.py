@@ -71,7 +71,7 @@ def test_a_lost_device_gives_a_plan_that_finishes_first_and_one_line_that_says_w
     assert update.from_step == 10
     (decision,) = controller.decisions
     assert update.reason == decision.text == lines[0]
-    assert decision.text.startswith(f"step 10: lost medium: {decision.chosen} after ")
+    assert decision.text.startswith(f"step 11: lost medium: {decision.chosen} after ")
     assert all(
         f"{each.rule} {each.finish_s:.3g} s" in decision.text for each in decision.predictions
     )

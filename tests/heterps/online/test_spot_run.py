@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heterps.online.spot_run import SpotRun, _lost_s
+from heterps.online.spot_run import SpotRun, SpotRunReport, _lost_s
 from heterps.planning.plans import load_plan_and_problem
 from heterps.run_commands.run_request import read_events
 from heterps_configs.documents.run_events import RunEvent
@@ -112,3 +112,17 @@ def test_a_trace_is_hastened_as_the_settings_say(trace: Path) -> None:
     assert events == ()
     assert spot is not None
     assert spot.compress == 60
+
+
+def test_one_change_and_several_are_told_in_the_same_words() -> None:
+    report = SpotRunReport(
+        duration_s=2.0,
+        predicted_samples_per_s=1.0,
+        measured_samples_per_s=1.0,
+        predicted_lost_s={},
+        measured_lost_s={},
+        predicted_changes=1,
+        measured_changes=2,
+        is_whole=True,
+    )
+    assert next(report.lines()).endswith("over 2.0 s; changes: 1 predicted, 2 measured")

@@ -13,9 +13,12 @@ from rich.console import Console
 from heterps.reports.run_report import (
     device_table,
     evaluation_line,
+    print_result,
     result_mapping,
     step_time_lines,
+    verification_text,
 )
+from heterps_runtime.results.changes import Replan
 from heterps_runtime.results.phases import phases_of
 from heterps_runtime.results.result import DeviceReport, Evaluation, RunResult
 
@@ -87,13 +90,31 @@ def test_a_training_that_diverges_has_a_result_with_null_for_what_is_no_number(
 ) -> None:
     evaluation = Evaluation(step=2, figures={"loss": math.nan})
     result = result_of([0.1] * 2, [0] * 2).changed(
-        losses=(1.0, math.nan), evaluations=(evaluation,), max_loss_difference=math.inf
-    )
+        losses=(1.0, math.nan), evaluations=(evaluation,), max_loss_difference=math.inf,
+        is_verified=True,
+    )  # fmt: skip
     mapping = result_mapping(result, None)
     json.dumps(mapping, allow_nan=False)
     assert mapping["losses"] == [1.0, None]
+    assert (mapping["is_verified"], mapping["max_loss_difference"]) == (True, None)
     (tmp_path / "result.json").write_text(result.model_dump_json())
     read = RunResult.from_file(tmp_path / "result.json")
     assert read.losses[0] == 1
     assert math.isnan(read.losses[1])
+    assert verification_text(read) == verification_text(result) == "a loss is no number"
+    assert verification_text(result.changed(max_loss_difference=None, is_verified=False)) == ""
     assert evaluation_line(read.evaluations[0]) == "after step 2: loss nan"
+
+
+def test_lines_count_steps_from_one(capsys: pytest.CaptureFixture[str]) -> None:
+    replan = Replan(
+        step=7,
+        generation=1,
+        planner="beam",
+        predicted_step_time_s=0.1,
+        measured_step_time_s=0.1,
+        seconds=0.2,
+        bytes_moved=2**20,
+    )
+    print_result(result_of([0.1] * 9, [0] * 7 + [1] * 2).changed(replans=(replan,)))
+    assert "re-placed   at step 8 by beam" in capsys.readouterr().out

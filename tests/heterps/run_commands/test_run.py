@@ -16,6 +16,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from heterps.commands.train import load_config
 from heterps.reports.run_tensorboard import NAMES as BOARD_RUNS
 from heterps.run_commands import demo
+from heterps_configs.errors import HeterpsError
 from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.run.rank_errors import RankError
 from heterps_runtime.tracing.trace import trace_source
@@ -226,6 +227,25 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(
     assert outcome.code == 143
     assert "nothing was saved" in outcome.err
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_a_run_that_cannot_be_verified_shows_its_result_and_fails(
+    heterps: Heterps, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(*arguments: object) -> None:
+        raise HeterpsError("rank 0 was ended by SIGKILL")
+
+    monkeypatch.setattr("heterps_runtime.run.run_plan.run_reference", failed)
+    run = ("run", plan, "--steps", 2, "--verify", "--run-directory", tmp_path)
+    outcome = heterps(*run)
+    assert outcome.code == 2
+    assert "loss    " in outcome.out
+    failure = "the training in one process failed: rank 0 was ended by SIGKILL"
+    assert f"verify      {failure}" in outcome.out
+    assert "error: --verify: the training in one process failed" in outcome.err
+    report = tmp_path / "report.html"
+    assert heterps("report", tmp_path, "-o", report).code == 0
+    assert f"Verified: {failure}" in report.read_text()
 
 
 def test_the_error_of_a_failed_rank_names_its_log(

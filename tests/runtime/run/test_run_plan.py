@@ -20,6 +20,7 @@ from heterps_envs.online.correction import drift
 from heterps_runtime.execution.memory_check import peak_bytes
 from heterps_runtime.results.measurements import Measurements
 from heterps_runtime.results.progress import StepProgress
+from heterps_runtime.results.result import RESULT_FILE, RunResult
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.run_plan import run_plan
 from tests.runtime.processes import parent_of, processes_of, ranks_of
@@ -38,6 +39,23 @@ def test_a_plan_may_come_in_for_the_last_step_alone() -> None:
     assert result.max_loss_difference == pytest.approx(0, abs=1e-5)
     assert result.memory_curves == ()
     assert [report.memory for report in result.devices] == [None] * len(result.devices)
+
+
+def test_a_run_outlives_the_process_that_it_is_verified_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(*arguments: object) -> None:
+        assert RunResult.from_file(tmp_path / RESULT_FILE).verification_error is None
+        raise HeterpsError("timeout_s: the run was ended")
+
+    monkeypatch.setattr("heterps_runtime.run.run_plan.run_reference", failed)
+    problem = problem_of("sequential")
+    settings = RunSettings(steps=2, verify=True, run_directory=str(tmp_path))
+    result = run_plan(problem, chain_of(problem, 4), settings)
+    assert len(result.losses) == 2
+    assert (result.is_verified, result.max_loss_difference) == (False, None)
+    assert result.verification_error == "timeout_s: the run was ended"
+    assert RunResult.from_file(tmp_path / RESULT_FILE).losses == result.losses
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,22 @@ def test_they_need_no_trust() -> None:
     assert is_shipped(f"{PLACES}text_llama:make")
     assert is_shipped(f"{PLACES}image_folder:make")
     assert is_shipped(f"{PLACES}click_log:make")
+
+
+@pytest.mark.parametrize(
+    ("line", "count", "message"),
+    [
+        ("1,2,3", 2, "has 2 lines of 3 numbers; more than 1000 lines of 40 are needed"),
+        (",".join(["1"] * 40), 1000, "has 1000 lines of 40 numbers"),
+        ("a,b", 1, "could not convert string 'a'"),
+        (",".join(["1000"] * 40), 1001, "the first 26 numbers, must be 0 to 999"),
+    ],
+)
+def test_a_log_that_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, count: int, message: str
+) -> None:
+    log = tmp_path / "clicks.csv"
+    log.write_text(f"{line}\n" * count)
+    monkeypatch.setenv("CLICKS", str(log))
+    with pytest.raises(HeterpsError, match=re.escape(message)):
+        click_log.make()
