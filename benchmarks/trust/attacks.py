@@ -33,7 +33,7 @@ LIMIT_S = 120.0
 INTRUDER = ("-m", "benchmarks.trust.intruder")
 STEP_S = 0.02
 # What a rank says that has met the others; of its next steps it says nothing for long.
-_TRAINED = "step 0 took"
+_TRAINED = "step 1 took"
 _DROPPED = re.compile(r"notice \d+ of the run's store is dropped \([^)]*\)")
 _GOES_ON = re.compile(r"generation [1-9]\d*: rank .*step \d+ took", re.DOTALL)
 
