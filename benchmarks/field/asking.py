@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from types import FrameType
 from typing import Any, NamedTuple
 
+from benchmarks.field.scores import AUTO
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.place import chooses_options, place
 from heterps.planning.problems import load_problem
@@ -46,10 +47,12 @@ class Limits(NamedTuple):
     Attributes:
         cpu_seconds: Its budget.
         seed: Of planners that draw random numbers.
+        processes: In which `auto` searches at the same time, each with that budget.
     """
 
     cpu_seconds: float
     seed: int = 0
+    processes: int = 1
 
     @property
     def hard_cpu_s(self) -> int:
@@ -143,7 +146,10 @@ def _answer(problem: Problem, name: str, limits: Limits, make: Maker) -> Row:
     try:
         planner = make(name, limits.seed)
         own_s = _timed(planner)
-        result = place(problem, planner, budget=Budget(cpu_seconds=limits.cpu_seconds))
+        budget, processes = Budget(cpu_seconds=limits.cpu_seconds), 1
+        if name == AUTO:
+            processes = limits.processes
+        result = place(problem, planner, budget=budget, processes=processes)
     except HeterpsError as error:
         kind = "infeasible" if isinstance(error, InfeasibleError) else "refused"
         return {"step_time_s": None, "kind": kind, "reason": _line(str(error), name), **spent()}

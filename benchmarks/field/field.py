@@ -67,6 +67,7 @@ def main() -> None:
         only=f"families or `{CLAIMS_PART}`, with commas between: {', '.join(FAMILIES)}",
         planner="planners and systems, with commas between (default: all)",
         cpu_seconds=f"budget of each planner for each problem (default: {CPU_SECONDS:g})",
+        processes="in so many `auto` searches at the same time, each with that budget (default: 1)",
         keep="file of finished rows, for a run that goes on where it was interrupted",
         markdown="write the tables to this file",
     )
@@ -86,8 +87,11 @@ def run(options: argparse.Namespace, parts: Sequence[str]) -> None:
 
     name = options.set or "development"
     default_s = QUICK_CPU_SECONDS if options.quick else CPU_SECONDS
-    limits = Limits(float(options.cpu_seconds or default_s), options.seed)
+    processes = int(options.processes or 1)
+    limits = Limits(float(options.cpu_seconds or default_s), options.seed, processes)
     settings: Row = {"set": name, "seed": options.seed, "cpu_seconds": limits.cpu_seconds}
+    if processes > 1:
+        settings["processes"] = processes
     path = Path(options.keep) if options.keep else None
     store = RowStore(path, {**settings, **machine()})
     names = _planners(options)

@@ -215,6 +215,15 @@ CpuSeconds = Annotated[
         rich_help_panel=PLANNING,
     ),
 ]
+Processes = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        help="Search in so many processes at the same time, each with these limits, and take the "
+        "best plan: beside auto unlike searches, beside another one other seeds. Default: 1.",
+        rich_help_panel=PLANNING,
+    ),
+]
 Effort = Annotated[
     str | None,
     typer.Option(

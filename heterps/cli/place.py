@@ -35,6 +35,7 @@ from heterps.cli.options import (
     OffloadOption,
     OptimizerOption,
     PolicyFile,
+    Processes,
     RecomputeOption,
     ScheduleOption,
     Seconds,
@@ -142,6 +143,7 @@ def place(
     effort: Effort = None,
     policy: PolicyFile = None,
     seed: Seed = 0,
+    processes: Processes = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Write the plan to this file.", rich_help_panel=OUTPUT),
@@ -169,7 +171,7 @@ def place(
 
         ignored = {
             "--effort": effort, "--evaluations": evaluations, "--cpu-seconds": cpu_seconds,
-            "--policy": policy,
+            "--policy": policy, "--processes": processes,
         }  # fmt: skip
         given = [name for name, value in ignored.items() if value is not None]
         if given:
@@ -195,7 +197,7 @@ def place(
 
     run_place(
         problem,
-        PlannerRequest(planner, policy, effort, seed),
+        PlannerRequest(planner, policy, effort, seed, 1 if processes is None else processes),
         Limits(evaluations, seconds, cpu_seconds),
         output=output,
         as_json=as_json,

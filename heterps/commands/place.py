@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -95,18 +96,18 @@ def run_place(
     """
     try_outputs(plan_files(output, asked.model))
     # What is misspelt should not wait for a model to be traced.
-    chosen, effort = planner.planner(), planner.effort
+    chosen = planner.planner()
     limits.budget()
     problem = asked.load()
     if asked.names_ways and is_left_open(problem.strategy) and not chooses_options(chosen):
         warn_of_own_way(chosen)
     say_when_compiling()
-    if effort is None and limits == Limits():
+    if planner.effort is None and limits == Limits():
         limits = Limits(cpu_seconds=own_limit_s(problem, chosen))
-    result = _placed(problem, chosen, offer, limits.budget(), effort)
+    result = _placed(problem, planner, chosen, offer, limits.budget())
     known = as_groups_run_it(problem, result.plan, is_traced=is_traced(asked.model))
     if known is not None:
-        result = _placed(known, chosen, offer, limits.budget(), effort)
+        result = _placed(known, planner, chosen, offer, limits.budget())
     explanation = explain(problem, result) if explains else None
     try:
         if output is not None:
@@ -116,11 +117,21 @@ def run_place(
 
 
 def _placed(
-    problem: Problem, planner: Planner | System, offer: Offer, budget: Budget, effort: str | None
+    problem: Problem,
+    request: PlannerRequest,
+    planner: Planner | System,
+    offer: Offer,
+    budget: Budget,
 ) -> PlaceResult:
     """Where several sets of devices are looked at, with a line for each on stderr."""
+    effort, processes = request.effort, request.processes
     if offer == ALL:
-        return place(problem, planner, budget=budget, effort=effort)
+        return place(problem, planner, budget=budget, effort=effort, processes=processes)
+    if processes > 1:
+        warnings.warn(
+            "--processes is ignored where devices are chosen, one set after the other",
+            stacklevel=1,
+        )
 
     def tell(placed: Problem, found: PlaceResult | None) -> None:
         if offer.usd_per_hour is None:

@@ -109,12 +109,14 @@ class PlannerRequest:
         policy: Name or file of the user's own policy.
         effort: None: the planner's usual one.
         seed: Of everything random.
+        processes: In which searches go on at the same time.
     """
 
     name: str | None = None
     policy: str | None = None
     effort: str | None = None
     seed: int = 0
+    processes: int = 1
 
     def planner(self) -> Planner | System:
         """The planner itself.

@@ -34,6 +34,24 @@ class TriedSize(NamedTuple):
     why: str = ""
 
 
+class SearchedBeside(NamedTuple):
+    """What one of several searches found, each in a process of its own.
+
+    Attributes:
+        planner: Its name.
+        seed: Of its random numbers.
+        step_time_s: Of its plan, simulated; None without one.
+        cpu_s: Processor seconds of the process.
+        why: Why there is no plan.
+    """
+
+    planner: str
+    seed: int
+    step_time_s: float | None
+    cpu_s: float
+    why: str = ""
+
+
 @dataclass(frozen=True)
 class PlaceResult:
     """A plan, what the simulator says of it, and how good it can still become.
@@ -42,11 +60,12 @@ class PlaceResult:
         requested_planner: The planner that was asked; `plan.planner` is the one that made the plan.
         evaluations: Placements whose cost was computed.
         planning_s: Wall-clock seconds of planning alone.
-        planning_cpu_s: The same in processor seconds of this process.
+        planning_cpu_s: The same in processor seconds, of all processes that searched.
         own_cost: What a paper's method itself predicts; None for all other planners.
         bound: About step times by the closed form.
         tried_sizes: Of micro-batches, where several were looked at; the smallest first.
         executable: About simulated step times, of all plans that can be run.
+        searches: Of all processes, where there were several; the first is this one.
     """
 
     problem: Problem
@@ -60,6 +79,7 @@ class PlaceResult:
     own_cost: OwnCost | None = None
     tried_sizes: tuple[TriedSize, ...] = ()
     executable: Bound = field(default_factory=Bound)
+    searches: tuple[SearchedBeside, ...] = ()
 
     def __post_init__(self) -> None:
         """No bound is above what the plan itself takes: that one would be no bound."""
@@ -111,6 +131,7 @@ class PlaceResult:
             },
             "planning_s": self.planning_s,
             "own_cost": self.own_cost and self.own_cost._asdict(),
+            "searches": [search._asdict() for search in self.searches],
         }
 
     def optimality(self, seconds_text: Callable[[float], str] = "{:.4g} s".format) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from heterps.micro_batches.one_size import proof_budget, with_executable
 from heterps.micro_batches.place_result import PlaceResult
-from heterps.planning.place import asked_of, place_without_bound
+from heterps.micro_batches.placing import place_without_bound
+from heterps.planning.place import asked_of
 from heterps.renting.offer import Offer, offers
 from heterps.renting.sets import ROUNDED, RentableSet, sets_of
 from heterps.renting.sizes import on_all, with_open_sizes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from heterps.micro_batches.place_result import PlaceResult, TriedSize
+from heterps.micro_batches.place_result import PlaceResult, SearchedBeside, TriedSize
 from heterps.planning.explanation import Alternative, ExplainedStage, Explanation
 from heterps.reports.console import answer, interval_text, percent_text, seconds_text
 from heterps.reports.folding import folded_names, idle_text, stage_groups
@@ -284,6 +284,14 @@ def dtype_hint(problem: Problem) -> str | None:
     )
 
 
+def _search_text(search: SearchedBeside) -> str:
+    """Who searched in one of several processes, and what came of it."""
+    name = f"{search.planner} (seed {search.seed})" if search.seed else search.planner
+    if search.step_time_s is None:
+        return f"{name}: {search.why or 'no plan'}"
+    return f"{name} {seconds_text(search.step_time_s)}"
+
+
 def result_lines(result: PlaceResult) -> list[str]:
     """The estimate, the bound, and what they rest on."""
     shown, plan = result.estimate, result.plan
@@ -300,6 +308,8 @@ def result_lines(result: PlaceResult) -> list[str]:
         f"planner       {plan.planner}, {seconds_text(result.planning_s)}",
         f"layer times   {shown.layer_times}",
     ]
+    if result.searches:
+        lines.append(f"searches      {'; '.join(map(_search_text, result.searches))}")
     if result.own_cost is not None:
         own_s, of, _ = result.own_cost
         lines.append(f"own cost      {seconds_text(own_s)} a {of}, predicted by {plan.planner}")

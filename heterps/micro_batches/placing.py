@@ -1,0 +1,96 @@
+"""A plan with the size of micro-batches that is best, where sizes are open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from heterps.micro_batches.carried import with_searched
+from heterps.micro_batches.each_size import TOO_DEAR, place_each_size
+from heterps.micro_batches.one_size import place_one_size, with_divided_state
+from heterps.micro_batches.outlooks import best_of_each, cost_of, rank
+from heterps.micro_batches.patient import place_patiently
+from heterps.micro_batches.place_result import PlaceResult
+from heterps.micro_batches.sizes import open_sizes, with_bound_over, with_size
+from heterps.micro_batches.unproven import of_unproven_sizes
+from heterps_agents.interface.patient import PatientPlanner
+from heterps_agents.interface.planner import Budget, Planner
+from heterps_agents.interface.system import System
+from heterps_envs.problem import Problem
+
+# Of a limit in time, for a proof by the closed form if no more is left.
+CLOSED_FORM_PART = 1 / 16
+
+
+def place_without_bound(
+    problem: Problem, planner: Planner | System, budget: Budget
+) -> tuple[PlaceResult, list[Problem]]:
+    """As `heterps.place`, but for the bound of all plans that can be run: that takes seconds.
+
+    Args:
+        problem: With no more left open than the planner chooses.
+        planner: With its effort.
+        budget: What it may spend.
+
+    Returns:
+        The best plan, and the problem with each size of micro-batches that was open: what
+        `with_executable` takes.
+
+    Raises:
+        InfeasibleError: See `heterps.place`.
+    """
+    if problem.strategy.chooses_micro_batch:
+        return _over_sizes(problem, planner, budget)
+    result = with_divided_state(place_one_size(problem, planner, budget), planner)
+    return result, [result.problem]
+
+
+def sizes_of(problem: Problem) -> list[Problem]:
+    """The problem with each size of micro-batches that is open."""
+    if not problem.strategy.chooses_micro_batch:
+        return [problem]
+    return [with_size(problem, size) for size in open_sizes(problem)]
+
+
+def _over_sizes(
+    problem: Problem, planner: Planner | System, budget: Budget
+) -> tuple[PlaceResult, list[Problem]]:
+    """A plan for each size of micro-batches, and the best of them by the simulator.
+
+    Raises:
+        InfeasibleError: There is no plan with any size; see `heterps.place`.
+    """
+    asked = sizes_of(problem)
+    if isinstance(planner, PatientPlanner) and planner.is_patient and budget.has_time_limit:
+        tried, answers = place_patiently(asked, planner, budget)
+    else:
+        tried, answers = place_each_size(asked, planner, budget)
+        if isinstance(planner, PatientPlanner):
+            answers = with_searched(answers, asked, planner, budget)
+    best = with_divided_state(min(answers, key=rank), planner)
+    answers = best_of_each([best, *answers, *of_unproven_sizes(best, asked, planner, budget)])
+    best = answers[0]
+    found = {answer.plan.job.micro_batch_size: cost_of(answer) for answer in answers}
+    tried = [
+        entry._replace(found=found[entry.size], why="") if entry.size in found else entry
+        for entry in tried
+    ]
+    # Bounds are no planning: what they take is not the planner's.
+    best = replace(
+        best,
+        evaluations=budget.evaluations_used,
+        planning_s=budget.seconds_used,
+        planning_cpu_s=budget.cpu_seconds_used,
+        tried_sizes=tuple(sorted(tried, key=lambda each: each.size)),
+    )
+    proof = budget.at_least(CLOSED_FORM_PART)
+    return _with_given_up(with_bound_over(best, answers, asked, tried, proof)), asked
+
+
+def _with_given_up(result: PlaceResult) -> PlaceResult:
+    """The result with a note of sizes that the planner gave up, where they may be better."""
+    sizes = [str(each.size) for each in result.tried_sizes if each.why == TOO_DEAR]
+    if not sizes or result.bound.status == "proven":
+        return result
+    note = f"micro-batches of {', '.join(sizes)} may be better: {TOO_DEAR}"
+    shown = result.estimate.changed(notes=(*result.estimate.notes, note))
+    return replace(result, estimate=shown)
