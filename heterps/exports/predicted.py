@@ -34,6 +34,12 @@ def samples_per_s_one_by_one(problem: Problem, plan: Plan) -> float:
     return job.micro_batch_size / found.step_time_s
 
 
+def one_by_one_text(problem: Problem, plan: Plan) -> str:
+    """What accelerate makes of a plan."""
+    predicted = cost_text(problem, plan, samples_per_s_one_by_one(problem, plan))
+    return f"accelerate lets one micro-batch at a time through its devices: {predicted}"
+
+
 def samples_per_s_of_deepspeed(problem: Problem, plan: Plan) -> float:
     """Throughput in DeepSpeed's order of passes and messages, with all sums of gradients behind it.
 
