@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from heterps.exports.shape import first_chain
+from heterps.reports.console import percent_text
 from heterps_configs.documents.plan import Bound, Pipeline, Plan
 from heterps_envs.engines.buffered_messages import passes_end_s
 from heterps_envs.engines.deepspeed_order import deepspeed_order
@@ -94,5 +95,5 @@ def cost_text(problem: Problem, plan: Plan, samples_per_s: float) -> str:
     own = estimate(problem, plan).throughput_samples_per_s
     return (
         f"predicted {samples_per_s:.4g} samples/s instead of the plan's {own:.4g} "
-        f"({samples_per_s / own - 1:+.0%})"
+        f"({percent_text(samples_per_s / own - 1, 1, is_change=True)})"
     )
