@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from heterps.planning.comparison import Comparison
@@ -117,8 +118,22 @@ def _chosen(
         chosen = list(dict.fromkeys([*OURS, *system_names(), *own]))
     elif is_usual:
         chosen = [*planner_names(), *own]
-    objects = [chosen_planner(entry, seed) for entry in chosen if entry not in left_out]
+    objects = [
+        chosen_planner(entry, seed)
+        for index, entry in enumerate(chosen)
+        if entry not in left_out and not (isinstance(entry, str) and entry in chosen[:index])
+    ]
+    _check_names(objects)
     return objects, left_out
+
+
+def _check_names(planners: Sequence[Planner | System]) -> None:
+    """Answers go by name: of two planners of one name both rows would show the second's."""
+    for name, count in Counter(planner.name for planner in planners).items():
+        if count > 1:
+            raise HeterpsError(
+                f"planners: {count} of them are called {name!r}; allowed: one of each name"
+            )
 
 
 def _answers(
