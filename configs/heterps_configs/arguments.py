@@ -6,6 +6,7 @@ Front doors check the types of what they keep or hand on; documents check themse
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from numbers import Integral, Real
 
 from heterps_configs.errors import HeterpsError
@@ -58,6 +59,26 @@ def check_seed(seed: int) -> None:
     check_whole("seed", seed, allowed)
     if not 0 <= seed <= MOST_SEED:
         raise HeterpsError(f"seed: is {seed}; allowed: {allowed}")
+
+
+def check_range(name: str, limits: object, least: int) -> None:
+    """Refuses what is no pair of whole numbers, the smaller one first.
+
+    Args:
+        name: Of the argument.
+        limits: What was passed.
+        least: That the first may be.
+
+    Raises:
+        HeterpsError: With what is allowed.
+    """
+    allowed = f"two whole numbers from {least} on, the smaller one first"
+    if not isinstance(limits, Sequence) or isinstance(limits, str) or len(limits) != 2:
+        raise wrong_type(name, limits, allowed)
+    for limit in limits:
+        check_whole(name, limit, allowed)
+    if not least <= limits[0] <= limits[1]:
+        raise HeterpsError(f"{name}: is {tuple(limits)}; allowed: {allowed}")
 
 
 def wrong_type(name: str, value: object, allowed: str) -> HeterpsError:

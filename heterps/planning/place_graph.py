@@ -12,6 +12,7 @@ from heterps_agents.graphs.annealing import anneal_graph
 from heterps_agents.graphs.planner import GraphAnswer, place_graph
 from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.interface.planner import Budget
+from heterps_configs.arguments import check_seed
 from heterps_configs.documents.effort import GraphEffort
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.documents.yaml_files import read_yaml
@@ -190,8 +191,10 @@ def place_loaded(
 
     Raises:
         UnknownNameError: There is no such effort.
+        HeterpsError: The seed is none.
         InfeasibleError: No placement fits into memory.
     """
+    check_seed(seed)
     answer = place_graph(source.tables, effort, budget=budget, seed=seed, policy=policy)
     planning_s, search_s = budget.seconds_used, answer.step_time_s
     evaluations = max(LEAST_COMPARED_EVALUATIONS, answer.evaluations)
