@@ -162,8 +162,8 @@ def _of_accelerate(
         devices = by_kind["gpu"][: len(numbers)] + by_kind["cpu"][: len(used) - len(numbers)]
     if len(devices) != len(used):
         raise HeterpsError(
-            f"{path}: has {len(used)} places ({', '.join(map(str, used))}), and the cluster or "
-            f"--devices {len(devices)} devices for them"
+            f"{path}: its places are {', '.join(map(str, used))}; --devices, or the cluster, has "
+            f"{len(devices)} devices for them, and there must be {len(used)}"
         )
     device_of = dict(zip(used, devices, strict=True))
     stages, first = list[Stage](), 0

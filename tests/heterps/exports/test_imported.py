@@ -126,7 +126,7 @@ def test_arguments_that_make_no_sense_are_refused(text: str, expected: str) -> N
         (
             '{"": 0, "model.layers.1": 1, "model.layers.2": 2, "model.layers.3": 3, '
             '"model.layers.4": 4}',
-            "has 5 places",
+            "its places are 0, 1, 2, 3, 4; .* there must be 5",
         ),
     ],
 )
