@@ -165,6 +165,10 @@ def find(kind: str, reference: str | os.PathLike[str]) -> Traversable:
         HeterpsError: A path that does not exist, is a folder, or has the wrong suffix.
     """
     entry, text = _kind(kind), os.fspath(reference)
+    if not text:
+        # Of a shell's variable that is not set; the path would be the folder that one is in.
+        hint = f"; `heterps list {kind}` shows some" if shipped(kind) else ""
+        raise HeterpsError(f"{entry.singular}: the name is empty{hint}")
     path = Path(text)
     if path.suffix in entry.suffixes and path.is_file():
         return path

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from heterps.commands.place import plan_files, save_plan
 from heterps.commands.requests import ProblemRequest
-from heterps.exports.imported import import_plan
+from heterps.exports.imported import assumed_notes, import_plan
 from heterps.micro_batches.one_size import with_executable
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.reports.console import answer, print_json, say_when_compiling
@@ -41,6 +41,7 @@ def run_import(
     named = None if devices is None else [name.strip() for name in devices.split(",")]
     problem, plan = import_plan(asked.load(), path, source, named)
     shown = estimate(problem, plan, with_interval=True)
+    shown = shown.changed(notes=(*assumed_notes(problem, plan, source), *shown.notes))
     seconds = time.perf_counter() - started_s
     result = PlaceResult(problem, source, plan, shown, plan.bound, 0, seconds)
     result = with_executable(result, [problem])

@@ -157,7 +157,8 @@ def _groups_text(result: GraphResult, device: int) -> str:
         for first, last in groups[:MOST_GROUPS]
     ]
     if len(groups) > MOST_GROUPS:
-        texts.append(f"and {len(groups) - MOST_GROUPS} groups more")
+        more = len(groups) - MOST_GROUPS
+        texts.append(f"and {more} group{'s' if more > 1 else ''} more")
     return "; ".join(texts) or "idle"
 
 
@@ -169,15 +170,24 @@ def _shortened(name: str) -> str:
 
 
 def graph_lines(result: GraphResult) -> list[str]:
-    """Step time, and how far the simple rule and annealing alone are from it."""
+    """Step time, whose it is, and how far the simple rule and annealing alone are from it."""
     found = result.answer
+    spent = f"{_evaluations_text(found.evaluations)}, {seconds_text(result.planning_s)}"
+    by_annealing = result.found_by == "annealing alone"
+    if by_annealing:
+        spent = f"{_against(result.search_s, found.step_time_s)}, {spent}"
     return [
-        f"step time         {seconds_text(found.step_time_s)} simulated",
+        f"step time         {seconds_text(found.step_time_s)} simulated"
+        + (": annealing alone found it" if by_annealing else ""),
         f"earliest finish   {_against(found.earliest_s, found.step_time_s)}",
         f"annealing alone   {_against(result.annealing_s, found.step_time_s)}, "
-        f"{result.annealing_evaluations:,} evaluations",
-        f"search            {found.evaluations:,} evaluations, {seconds_text(result.planning_s)}",
+        f"{_evaluations_text(result.annealing_evaluations)}",
+        f"search            {spent}",
     ]
+
+
+def _evaluations_text(count: int) -> str:
+    return f"{count:,} evaluation{'s' if count > 1 else ''}"
 
 
 def _against(other_s: float, step_time_s: float) -> str:

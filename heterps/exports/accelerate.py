@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from heterps.exports.formats import Exported
-from heterps.exports.predicted import cost_text, samples_per_s_one_by_one
+from heterps.exports.predicted import one_by_one_text
 from heterps.exports.shape import first_chain
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
@@ -40,10 +40,7 @@ def to_accelerate(problem: Problem, plan: Plan) -> Exported:
     device_of_layer = {i: stage.devices[0] for stage in stages for i in stage.layers}
     device_map = _device_map(problem, {i: places[name] for i, name in device_of_layer.items()})
     memory = {str(place): problem.usable_bytes(name) for name, place in places.items()}
-    remarks = [
-        "accelerate lets one micro-batch at a time through its devices: "
-        + cost_text(problem, plan, samples_per_s_one_by_one(problem, plan))
-    ]
+    remarks = [one_by_one_text(problem, plan)]
     if any(isinstance(place, int) for place in places.values()):
         remarks.append("GPUs are numbers: make int of the keys that JSON has in max_memory.json")
     if len(plan.pipelines) > 1:

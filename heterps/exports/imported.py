@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
+from heterps.exports.predicted import one_by_one_text
 from heterps.exports.read_accelerate import places_of_layers, read_device_map
 from heterps.exports.read_megatron import MegatronArguments, read_megatron
 from heterps.exports.shape import Blocks, blocks_of
@@ -60,6 +61,22 @@ def import_plan(
     check_plan(problem, plan)
     plan = plan.changed(predicted_step_time_s=simulated_step_time_s(problem, plan))
     return problem, plan.changed(bound=bound_for(problem, plan))
+
+
+def assumed_notes(problem: Problem, plan: Plan, source: str) -> tuple[str, ...]:
+    """What the simulator takes for granted of an imported plan, and the file does not say.
+
+    Args:
+        problem: With its job.
+        plan: Of `import_plan`.
+        source: One of `SOURCES`.
+    """
+    if source != "accelerate" or len(plan.stages) == 1:
+        return ()
+    return (
+        f"a device_map has no schedule: this is {plan.job.schedule} with micro-batches of "
+        f"{plan.job.micro_batch_size}; {one_by_one_text(problem, plan)}",
+    )
 
 
 def _with_sizes(problem: Problem, arguments: MegatronArguments) -> Problem:
@@ -145,8 +162,8 @@ def _of_accelerate(
         devices = by_kind["gpu"][: len(numbers)] + by_kind["cpu"][: len(used) - len(numbers)]
     if len(devices) != len(used):
         raise HeterpsError(
-            f"{path}: has {len(used)} places ({', '.join(map(str, used))}), and the cluster or "
-            f"--devices {len(devices)} devices for them"
+            f"{path}: its places are {', '.join(map(str, used))}; --devices, or the cluster, has "
+            f"{len(devices)} devices for them, and there must be {len(used)}"
         )
     device_of = dict(zip(used, devices, strict=True))
     stages, first = list[Stage](), 0

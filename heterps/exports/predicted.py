@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from heterps.exports.shape import first_chain
+from heterps.reports.console import percent_text
 from heterps_configs.documents.plan import Bound, Pipeline, Plan
 from heterps_envs.engines.buffered_messages import passes_end_s
 from heterps_envs.engines.deepspeed_order import deepspeed_order
@@ -32,6 +33,12 @@ def samples_per_s_one_by_one(problem: Problem, plan: Plan) -> float:
     )
     found = estimate(replace(problem, job=alone), single)
     return job.micro_batch_size / found.step_time_s
+
+
+def one_by_one_text(problem: Problem, plan: Plan) -> str:
+    """What accelerate makes of a plan."""
+    predicted = cost_text(problem, plan, samples_per_s_one_by_one(problem, plan))
+    return f"accelerate lets one micro-batch at a time through its devices: {predicted}"
 
 
 def samples_per_s_of_deepspeed(problem: Problem, plan: Plan) -> float:
@@ -88,5 +95,5 @@ def cost_text(problem: Problem, plan: Plan, samples_per_s: float) -> str:
     own = estimate(problem, plan).throughput_samples_per_s
     return (
         f"predicted {samples_per_s:.4g} samples/s instead of the plan's {own:.4g} "
-        f"({samples_per_s / own - 1:+.0%})"
+        f"({percent_text(samples_per_s / own - 1, 1, is_change=True)})"
     )

@@ -88,7 +88,8 @@ def run_sections(result: RunResult, facts: RunFacts) -> Markup:
 
 
 def _steps(result: RunResult) -> list[float]:
-    return [float(result.first_step + index) for index in range(len(result.step_times_s))]
+    """Numbers of the steps, from 1 as everywhere."""
+    return [float(result.first_step + index + 1) for index in range(len(result.step_times_s))]
 
 
 def _step_times(result: RunResult) -> Markup:

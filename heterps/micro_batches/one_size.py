@@ -17,6 +17,7 @@ from heterps_agents.plan_choices.divided_state import choose_divided
 from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
 from heterps_agents.plan_choices.interleaving import interleave
 from heterps_agents.plan_choices.reduce_choice import choose_reduce
+from heterps_configs.arguments import check_type
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
@@ -52,6 +53,7 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
         plan, own_cost = planner.answer(problem, budget)
     else:
         plan = _searched(problem, planner, budget)
+        check_type(f"what {planner.name} returned", plan, Plan, "a heterps Plan")
     return _finished(problem, planner, plan, budget, own_cost)
 
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from heterps.planning.comparison import Comparison
 from heterps.planning.comparison_rows import Answers, Failure, judge
 from heterps.planning.curves import curve_of
 from heterps.planning.place import chooses_options, place
+from heterps.planning.problems import A_PROBLEM
 from heterps.planning.warm_up import warm_up
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import (
-    planner_named,
+    chosen_planner,
     planner_names,
     predicted_training_s,
     system_names,
 )
 from heterps_agents.interface.system import System
+from heterps_configs.arguments import check_type
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
@@ -35,7 +38,7 @@ Limits = tuple[int | None, float | None, float | None]
 
 def compare(
     problem: Problem,
-    planners: Sequence[str | Planner] = (),
+    planners: str | Planner | Sequence[str | Planner] = (),
     *,
     evaluations: int | None = 10_000,
     seconds: float | None = None,
@@ -49,7 +52,7 @@ def compare(
     Args:
         problem: What they answer, with what its strategy leaves open. Each planner answers for
             several sizes of micro-batches where these are open, within its budget: see `place`.
-        planners: Registered names (or a single one), or planners of your own; by default all
+        planners: Registered names, or planners of your own, or a single one; by default all
             registered ones but those that train a network for every problem where that takes long;
             with `ALL` these and the systems of papers; with `FIELD` `OURS` and the systems.
         evaluations: Placements that each may evaluate.
@@ -61,11 +64,13 @@ def compare(
 
     Raises:
         UnknownNameError: Before any planner runs.
-        HeterpsError: No planner found a plan; the text is the first planner's reason.
+        HeterpsError: An argument is of a wrong type, or no planner found a plan; the text is then
+            the first planner's reason.
     """
+    check_type("problem", problem, Problem, A_PROBLEM)
     limits = evaluations, seconds, cpu_seconds
-    named = [planners] if isinstance(planners, str) else planners
-    objects, left_out = _chosen(problem, named, limits, seed, with_all)
+    Budget(*limits)  # refused before any planner runs
+    objects, left_out = _chosen(problem, _several(planners), limits, seed, with_all)
     if problem.strategy.is_plain:
         problem = on_usable_devices(problem)
     answers = _answers(problem, objects, limits, on_start)
@@ -85,6 +90,13 @@ def compare(
         judged.beyond,
         judged.executable_s,
     )
+
+
+def _several(planners: str | Planner | Sequence[str | Planner]) -> list[str | Planner]:
+    """A list, of a single one too."""
+    if isinstance(planners, str) or not isinstance(planners, Iterable):
+        return [planners]
+    return list(planners)
 
 
 def _chosen(
@@ -107,11 +119,21 @@ def _chosen(
     elif is_usual:
         chosen = [*planner_names(), *own]
     objects = [
-        planner_named(entry, seed=seed) if isinstance(entry, str) else entry
-        for entry in chosen
-        if entry not in left_out
+        chosen_planner(entry, seed)
+        for index, entry in enumerate(chosen)
+        if entry not in left_out and not (isinstance(entry, str) and entry in chosen[:index])
     ]
+    _check_names(objects)
     return objects, left_out
+
+
+def _check_names(planners: Sequence[Planner | System]) -> None:
+    """Answers go by name: of two planners of one name both rows would show the second's."""
+    for name, count in Counter(planner.name for planner in planners).items():
+        if count > 1:
+            raise HeterpsError(
+                f"planners: {count} of them are called {name!r}; allowed: one of each name"
+            )
 
 
 def _answers(

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from heterps.micro_batches.sizes import nearest_to_a_plan, open_sizes, with_size
+from heterps.planning.problems import A_PROBLEM
 from heterps_agents.exact.frontier import FrontierPoint, solve_frontier, undominated
 from heterps_agents.exact.solve import MAX_SECONDS, predicted_seconds
-from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.planner import A_BUDGET, Budget
 from heterps_agents.interface.question import Question
+from heterps_configs.arguments import check_type
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.infeasible import explain_infeasible
@@ -94,6 +96,9 @@ def frontier(problem: Problem, *, budget: Budget | None = None) -> Frontier:
         InfeasibleError: No plan keeps memory and the throughput floor.
         HeterpsError: The problem is too large for the exact solver.
     """
+    check_type("problem", problem, Problem, A_PROBLEM)
+    if budget is not None:
+        check_type("budget", budget, Budget, A_BUDGET)
     start = time.perf_counter()
     if problem.strategy.is_plain:
         problem = on_usable_devices(problem)

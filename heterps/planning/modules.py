@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from heterps_configs.arguments import check_callable
 from heterps_configs.documents.base import Dtype, parameter_format
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.errors import HeterpsError
@@ -50,6 +51,9 @@ def module_profile(
     Raises:
         HeterpsError: No example, or the module cannot be traced with them.
     """
+    check_callable(
+        "model", model, "a name or a file, a torch.nn.Module, or a function that returns one"
+    )
     if example is None:
         raise HeterpsError(
             "a module needs an example, a batch of what its forward takes: "
@@ -57,11 +61,6 @@ def module_profile(
         )
     if not isinstance(example, Example):
         example = Example(example)
-    if not isinstance(model, nn.Module) and not callable(model):
-        raise HeterpsError(
-            f"model: is of type {type(model).__name__}; allowed: a name or a file, a "
-            "torch.nn.Module, or a function that returns one"
-        )
     name = type(model).__name__ if isinstance(model, nn.Module) else _name_of(model)
     dtype = dtype or _own_format(model)
     factory = model

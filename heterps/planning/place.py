@@ -7,13 +7,15 @@ import warnings
 from heterps.micro_batches.one_size import proof_budget, with_executable
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.micro_batches.placing import place_without_bound
+from heterps.planning.problems import A_PROBLEM
 from heterps.planning.strategies import is_left_open
 from heterps.portfolio.members import members
 from heterps.portfolio.together import place_together
-from heterps_agents.interface.planner import Budget, Planner
-from heterps_agents.interface.registry import planner_named
+from heterps_agents.interface.planner import A_BUDGET, Budget, Planner
+from heterps_agents.interface.registry import chosen_planner
 from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import with_effort
+from heterps_configs.arguments import check_type
 from heterps_envs.problem import Problem
 
 
@@ -50,7 +52,11 @@ def place(
         InfeasibleError: No plan keeps memory and the throughput floor. Of several sizes of
             micro-batches the reason is that of the one nearest to a plan.
         TooDearError: There is no plan, and the planner gave up a size of micro-batches at least.
+        HeterpsError: An argument is of a wrong type.
     """
+    check_type("problem", problem, Problem, A_PROBLEM)
+    if budget is not None:
+        check_type("budget", budget, Budget, A_BUDGET)
     problem, chosen = asked_of(problem, planner, seed=seed, effort=effort)
     budget = budget or Budget()
     beside = members(chosen, processes)
@@ -74,8 +80,9 @@ def asked_of(
     Raises:
         UnknownNameError: No planner or effort has that name.
     """
-    chosen = planner_named(planner, seed=seed) if isinstance(planner, str) else planner
+    chosen: Planner | System = chosen_planner(planner, seed)
     if effort is not None:
+        check_type("effort", effort, str, "fast, normal, high, or None")
         chosen = with_effort(chosen, effort)
     if not problem.strategy.is_plain and not chooses_options(chosen):
         if not is_left_open(problem.strategy):

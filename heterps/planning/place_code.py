@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike
 
 from heterps.micro_batches.one_size import place_one_size, with_executable
 from heterps.micro_batches.place_result import PlaceResult
+from heterps.planning.problems import A_PROBLEM
 from heterps_agents.interface.planner import Budget
+from heterps_configs.arguments import check_type
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.formula import MAX_REPLICAS, REPLICA_SHIFT
@@ -30,6 +32,8 @@ def place_code(problem: Problem, code: ArrayLike, *, name: str = "code") -> Plac
         HeterpsError: The code is not one of this problem.
         InfeasibleError: Memory or the throughput floor is not kept.
     """
+    check_type("problem", problem, Problem, A_PROBLEM)
+    check_type("name", name, str, "a text")
     placement = _checked(problem, code)
     result = place_one_size(problem.plain, _Known(name, problem, placement), Budget())
     return with_executable(result, [result.problem])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from heterps.planning.strategies import strategy_of
+from heterps_configs.arguments import check_type, check_whole
 from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_job
@@ -16,10 +19,12 @@ if TYPE_CHECKING:
     from torch import nn
 
     from heterps.planning.modules import Example
-    from heterps_configs.documents.cluster import Cluster
     from heterps_configs.documents.model_profile import ModelProfile
     from heterps_envs.problem import Problem
     from heterps_runtime.own_loop.model import Inputs
+
+# What messages say is allowed.
+A_PROBLEM = "a Problem, as heterps.load_problem(model, cluster) makes it"
 
 
 def load_model(
@@ -73,11 +78,11 @@ def make_job(profile: ModelProfile, job_file: str | None = None, **options: Any)
 
 
 def load_problem(
-    model: str | nn.Module | Callable[[], nn.Module],
-    cluster: str | Cluster,
+    model: str | os.PathLike[str] | nn.Module | Callable[[], nn.Module],
+    cluster: str | os.PathLike[str] | Cluster,
     *,
     example: Inputs | Example | None = None,
-    job_file: str | None = None,
+    job_file: str | os.PathLike[str] | None = None,
     inputs: Sequence[str] = (),
     sequence_length: int | None = None,
     trust_code: bool = False,
@@ -92,7 +97,7 @@ def load_problem(
         example: For a module: a batch of what its `forward` takes (a tensor, several, or a mapping
             by name); or an `Example`, which has the target as well. Nothing is computed.
         job_file: A job document.
-        inputs: See `load_model`.
+        inputs: See `load_model`; a single one may stand alone.
         sequence_length: See `load_model`.
         trust_code: Code that a profile file names may run in this process (it is not run here).
         strategy: What planners may choose beside devices, cuts and replicas; None: what the command
@@ -106,10 +111,15 @@ def load_problem(
     from heterps_envs.problem import Problem
     from heterps_runtime.models.trust import trust_source
 
-    document = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    model = os.fspath(model) if isinstance(model, os.PathLike) else model
+    cluster = os.fspath(cluster) if isinstance(cluster, os.PathLike) else cluster
+    job_file = os.fspath(job_file) if isinstance(job_file, os.PathLike) else job_file
+    _check_arguments(cluster, job_file, sequence_length, strategy)
+    document = cluster if isinstance(cluster, Cluster) else load_cluster(cluster)
     mixed: Dtype = "mixed-bfloat16"
-    wanted = job_options.get("dtype") or (load_job(job_file).dtype if job_file else None)
+    wanted = _wanted_dtype(job_file, job_options)
     if isinstance(model, str):
+        inputs = (inputs,) if isinstance(inputs, str) else inputs
         if example is not None:
             raise HeterpsError(f"{model}: an example is for a module; use inputs=[...]")
         profile = load_model(model, inputs, sequence_length, wanted)
@@ -136,6 +146,26 @@ def load_problem(
         cluster_reference=cluster if isinstance(cluster, str) else document.name,
         strategy=_chosen(strategy, job_file, job_options),
     )
+
+
+def _check_arguments(
+    cluster: object, job_file: object, sequence_length: object, strategy: object
+) -> None:
+    """Refuses what no document checks."""
+    check_type("cluster", cluster, (str, Cluster), "a name, a file, or a heterps Cluster")
+    if job_file is not None:
+        check_type("job_file", job_file, str, "a file, or None")
+    if sequence_length is not None:
+        check_whole("sequence_length", sequence_length, "a whole number from 1 on, or None")
+    if strategy is not None:
+        check_type("strategy", strategy, Strategy, "a heterps.Strategy, or None")
+
+
+def _wanted_dtype(job_file: str | None, options: Mapping[str, Any]) -> Dtype | None:
+    """What options or a job file say; None where neither does."""
+    if options.get("dtype") is not None:
+        return Job.from_mapping({"dtype": options["dtype"]}, "job options").dtype
+    return load_job(job_file).dtype if job_file else None
 
 
 def _chosen(

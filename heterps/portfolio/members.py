@@ -14,6 +14,7 @@ from heterps_agents.interface.planner import Planner
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import EffortPlanner
+from heterps_configs.arguments import check_whole
 from heterps_configs.errors import HeterpsError
 
 # More are no gain, and a typing error would start them all.
@@ -64,10 +65,10 @@ def members(planner: Planner | System, processes: int) -> list[Member]:
     Raises:
         HeterpsError: There cannot be so many.
     """
+    allowed = f"a whole number from 1 to {MOST_PROCESSES}, this process with them"
+    check_whole("processes", processes, allowed)
     if not 1 <= processes <= MOST_PROCESSES:
-        raise HeterpsError(
-            f"processes: {processes} is not one of 1 to {MOST_PROCESSES}, this process with them"
-        )
+        raise HeterpsError(f"processes: is {processes}; allowed: {allowed}")
     if processes == 1:
         return []
     if not _is_known_search(planner):

@@ -110,7 +110,11 @@ def step_time_lines(result: RunResult) -> list[str]:
             f"{phase.first_step + phase.num_steps} by {phase.planner}: {_means_text(phase)}"
             for phase in plans
         ]
-    return [*lines, f"mean        of {whole.num_counted_steps} steps: {_means_text(whole)}"]
+    counted = whole.num_counted_steps
+    return [
+        *lines,
+        f"mean        of {counted} step{'s' if counted != 1 else ''}: {_means_text(whole)}",
+    ]
 
 
 def _means_text(phase: Phase) -> str:

@@ -26,6 +26,7 @@ from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.plans import problem_of_plan
 from heterps.run_commands.conduct import conduct, write_trace
 from heterps.run_commands.run_request import RUN_DIRECTORY, RunRequest, read_events
+from heterps_configs.arguments import PATH, check_callable, check_type
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.errors import HeterpsError
@@ -35,15 +36,21 @@ from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.launcher import LAUNCHER_VARIABLE
 from heterps_runtime.training.program import TrainingProgram
 
+# What messages say is allowed.
+_A_PLAN = "a plan, its file, or what heterps.place returned"
+_A_PROGRAM = "a function that returns a heterps.TrainingProgram, or its reference (train.py:make)"
+_SOME_FILES = "a file, or several"
+_SOME_SETTINGS = "a RunSettings, its fields, its file or a shipped name, or None"
+
 
 def run(
     plan: str | os.PathLike[str] | Plan | PlaceResult,
     program: str | Callable[[], TrainingProgram] | None = None,
-    settings: RunSettings | Mapping[str, Any] | str | None = None,
+    settings: RunSettings | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
     elastic: bool = False,
     online: bool = False,
-    events: Sequence[str] = (),
+    events: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
     tensorboard: str | os.PathLike[str] | None = None,
     trace: str | os.PathLike[str] | None = None,
     trust_code: bool = False,
@@ -61,7 +68,7 @@ def run(
             fields, a file or a shipped name.
         elastic: Go on where devices are lost or come.
         online: Plan anew where devices drift from their profile.
-        events: Files of what is done to devices, or a spot trace.
+        events: Files of what is done to devices, or a spot trace; a single one may stand alone.
         tensorboard: Folder.
         trace: File of the last steps' timelines.
         trust_code: Code that the plan's model or the settings name runs without a question.
@@ -74,8 +81,12 @@ def run(
             "heterps.run: was called while a process of a run imports the file of its program; "
             'call it below `if __name__ == "__main__":`'
         )
+    check_type("plan", plan, (Plan, PlaceResult, *PATH), _A_PLAN)
+    for name, path in (("tensorboard", tensorboard), ("trace", trace)):
+        if path is not None:
+            check_type(name, path, PATH, "a path, or None")
     chosen = _with_program(_settings_of(settings), program)
-    injected, spot = read_events(list(events), chosen)
+    injected, spot = read_events(_event_files(events), chosen)
     request = RunRequest(
         Path("plan" if isinstance(plan, Plan | PlaceResult) else plan),
         chosen,
@@ -95,9 +106,21 @@ def run(
     return outcome.result
 
 
-def _settings_of(settings: RunSettings | Mapping[str, Any] | str | None) -> RunSettings:
+def _event_files(events: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    check_type("events", events, (*PATH, Sequence), _SOME_FILES)
+    files = [events] if isinstance(events, PATH) else list(events)
+    for file in files:
+        check_type("events", file, PATH, _SOME_FILES)
+    return [os.fspath(file) for file in files]
+
+
+def _settings_of(
+    settings: RunSettings | Mapping[str, Any] | str | os.PathLike[str] | None,
+) -> RunSettings:
     """With a run directory."""
-    if isinstance(settings, str):
+    if settings is not None:
+        check_type("settings", settings, (RunSettings, Mapping, *PATH), _SOME_SETTINGS)
+    if isinstance(settings, str | os.PathLike):
         settings = load_run_settings(settings)
     elif not isinstance(settings, RunSettings):
         settings = RunSettings.from_mapping(dict(settings or {}), "settings of heterps.run")
@@ -109,6 +132,8 @@ def _with_program(
 ) -> RunSettings:
     if program is None:
         return settings
+    if not isinstance(program, str):
+        check_callable("program", program, _A_PROGRAM)
     reference = program if isinstance(program, str) else reference_of(program)
     return settings.changed(program=reference)
 

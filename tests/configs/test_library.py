@@ -189,3 +189,9 @@ def test_everything_shipped_is_described_in_one_line(kind: str) -> None:
 
 def test_device_types_are_described_by_memory_peak_and_price() -> None:
     assert dict(library.describe("devices"))["T4"] == "16 GB, 65 TFLOP/s float16, $0.526/h"
+
+
+@pytest.mark.parametrize("kind", ["clusters", "models"])
+def test_an_empty_name_is_not_the_folder_that_one_is_in(kind: str) -> None:
+    with pytest.raises(HeterpsError, match=f"the name is empty; `heterps list {kind}` shows some"):
+        library.load(kind, "")

@@ -8,10 +8,14 @@ from collections.abc import Callable, Hashable
 from typing import Protocol
 
 from heterps_agents.interface.finds import Find, Finds
+from heterps_configs.arguments import check_number, check_whole
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.code_time import code_time
 from heterps_envs.problem import Problem
+
+# What messages say is allowed.
+A_BUDGET = "a heterps.Budget(evaluations, seconds, cpu_seconds), or None for no limit"
 
 
 def _wall_s() -> float:
@@ -20,6 +24,24 @@ def _wall_s() -> float:
 
 def _cpu_s() -> float:
     return time.process_time() - code_time().cpu_s
+
+
+def _checked_times(**limits: float | None) -> list[float]:
+    """Those that are given."""
+    for name, limit in limits.items():
+        if limit is not None:
+            check_number(name, limit, "seconds, a number above 0, or None for no limit")
+    return [limit for limit in limits.values() if limit is not None]
+
+
+def _checked_evaluations(limit: float | None) -> int | None:
+    """A whole number, which may have been written as 1e4."""
+    if isinstance(limit, float) and limit.is_integer():
+        limit = int(limit)
+    if limit is None:
+        return None
+    check_whole("evaluations", limit, "a whole number from 1 on, or None for no limit")
+    return int(limit)
 
 
 class Budget:
@@ -44,7 +66,8 @@ class Budget:
         seconds: float | None = None,
         cpu_seconds: float | None = None,
     ) -> None:
-        times = [limit for limit in (seconds, cpu_seconds) if limit is not None]
+        times = _checked_times(seconds=seconds, cpu_seconds=cpu_seconds)
+        evaluations = _checked_evaluations(evaluations)
         is_too_small = evaluations is not None and evaluations < 1
         if is_too_small or not all(0 < limit < math.inf for limit in times):
             raise HeterpsError(

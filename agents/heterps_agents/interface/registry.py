@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from heterps_agents.interface.planner import Planner
+from heterps_configs.arguments import check_seed, check_type, wrong_type
 from heterps_configs.errors import UnknownNameError
 
 PlannerFactory = Callable[[int], Planner]
@@ -104,10 +105,33 @@ def planner_named(name: str, seed: int = 0) -> Planner:
 
     Raises:
         UnknownNameError: With near names.
+        HeterpsError: The name or the seed is of a wrong type, or no plan could keep the seed.
     """
+    check_type("planner", name, str, "a registered name (`heterps list planners`)")
+    check_seed(seed)
     known = {**_SYSTEMS, **_MODULES}
     if name not in known and name not in _FACTORIES:
         raise UnknownNameError("planner", name, (*planner_names(), *system_names()))
     if name not in _FACTORIES:
         import_module(known[name])
     return _FACTORIES[name](seed)
+
+
+def chosen_planner(planner: str | Planner, seed: int = 0) -> Planner:
+    """The planner of a name, or one of the caller's own.
+
+    Args:
+        planner: A registered name, or an object that is one.
+        seed: See `planner_named`.
+
+    Raises:
+        HeterpsError: It is neither, or see `planner_named`.
+    """
+    check_seed(seed)
+    if isinstance(planner, str):
+        return planner_named(planner, seed=seed)
+    is_one = callable(getattr(planner, "plan", None)) and hasattr(planner, "name")
+    if isinstance(planner, type) or not is_one:
+        allowed = "a registered name, or an object with name and plan(problem, budget)"
+        raise wrong_type("planner", planner, allowed)
+    return planner

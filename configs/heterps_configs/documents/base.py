@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from heterps_configs.documents.yaml_files import parse_yaml, read_yaml, to_yaml, write_text
 from heterps_configs.errors import DocumentError
 from heterps_configs.problems import describe_problems
+from heterps_configs.recognised import other_kind
 
 __all__ = [
     "BYTES_PER_ELEMENT",
@@ -85,6 +86,9 @@ class Document(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
+            other = other_kind(cls.__name__, data)
+            if other is not None:
+                raise DocumentError(source, [other]) from None
             # pydantic checks what lies between the fields only once every field is fine. A user
             # wants both at once.
             lines = [*describe_problems(cls, error), *cls.problems_between_fields(data)]

@@ -61,7 +61,8 @@ class Job(Document):
             problems.append(
                 f"global_batch_size: {self.global_batch_size} samples in micro-batches of "
                 f"{self.micro_batch_size} are {self.num_micro_batches} micro-batches; "
-                f"a step has at most {MOST_MICRO_BATCHES}"
+                f"a step has at most {MOST_MICRO_BATCHES}: micro_batch_size must be at least "
+                f"{-(-self.global_batch_size // MOST_MICRO_BATCHES)}"
             )
         if self.micro_batch_size > self.global_batch_size:
             problems.append(

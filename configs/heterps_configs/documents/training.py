@@ -23,6 +23,9 @@ from heterps_configs.documents.numbers import (
 
 Size = Annotated[Whole, Field(ge=1, le=10**6)]
 Sizes = Annotated[Whole, Field(ge=0, le=10**6)]
+# Drawn one by one before training begins.
+MOST_JUDGED = 10_000
+Judged = Annotated[Whole, Field(ge=1, le=MOST_JUDGED)]
 Width = Annotated[Whole, Field(ge=1, le=4096)]
 Passes = Annotated[Whole, Field(ge=1, le=1000)]
 Rounds = Annotated[Whole, Field(ge=0, le=64)]
@@ -31,10 +34,13 @@ Algorithm = Literal["ppo", "imitation", "expert-iteration", "expert-iteration-pp
 ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
 FinalRate = Annotated[Number, Field(ge=0, le=10.0)]
 Range = tuple[PositiveCount, PositiveCount]
-MOST_LAYERS, MOST_CLASSES = 4096, 16
+MOST_LAYERS, MOST_CLASSES, MOST_REPLICAS = 4096, 16, 4096
 MOST_NODES, MOST_DEVICES = 4096, 16
 # Of a table of the pool: half a gigabyte.
 MOST_POOL_NUMBERS = 2**26
+# What a decision sees of chains are 2 kB for each device class; of graphs 64 bytes for each device.
+# Four gigabytes of them are remembered at once. A placement is some eight decisions.
+MOST_SEEN_CLASSES, MOST_SEEN_DEVICES, DECISIONS = 2**21, 2**26, 8
 
 
 class TrainingConfig(Document):
@@ -75,7 +81,7 @@ class TrainingConfig(Document):
     entropy_weight: Weight
     clip_range: Rate = 0.2
 
-    evaluation_problems: Size
+    evaluation_problems: Judged
     evaluation_every_s: PositiveSeconds
     checkpoint_every_s: PositiveSeconds = 30.0
     num_threads: Threads = 1
@@ -166,8 +172,8 @@ class ChainTrainingConfig(TrainingConfig):
     entropy_weight: Weight = 0.01
     gae_lambda: Share = Field(default=0.95, gt=0)
 
-    evaluation_problems: Size = 160
-    curve_problems: Sizes = 24
+    evaluation_problems: Judged = 160
+    curve_problems: Annotated[Whole, Field(ge=0, le=MOST_JUDGED)] = 24
     evaluation_every_s: PositiveSeconds = 20.0
 
     @property
@@ -202,6 +208,11 @@ class ChainTrainingConfig(TrainingConfig):
             raise ValueError(
                 f"at most {MOST_LAYERS} layers and {MOST_CLASSES} device classes can be trained on"
             )
+        if self.devices_per_class[1] > MOST_REPLICAS:
+            raise ValueError(
+                f"devices_per_class: up to {self.devices_per_class[1]}; a stage has at most "
+                f"{MOST_REPLICAS} replicas, so no more can be trained on"
+            )
         numbers = self.pool_size * self.layers[1] * self.classes[1]
         if numbers > MOST_POOL_NUMBERS:
             raise ValueError(
@@ -209,8 +220,26 @@ class ChainTrainingConfig(TrainingConfig):
                 f"{self.classes[1]} device classes take {numbers} numbers in each table of the "
                 f"pool; at most {MOST_POOL_NUMBERS} are supported"
             )
+        self._check_remembered()
         self._check_minibatches()
         return self
+
+    def _check_remembered(self) -> None:
+        """What an update, or a pass of imitation, holds in memory."""
+        classes = self.classes[1]
+        most = MOST_SEEN_CLASSES // classes
+        decisions = self.num_environments * self.steps_per_update
+        if decisions > most:
+            raise ValueError(
+                f"num_environments: {self.num_environments} episodes x steps_per_update "
+                f"{self.steps_per_update} are {decisions} decisions of an update; with up to "
+                f"{classes} device classes at most {most} are supported"
+            )
+        if self.imitation_passes and self.imitation_problems > most // DECISIONS:
+            raise ValueError(
+                f"imitation_problems: {self.imitation_problems} optima in one pass; with up to "
+                f"{classes} device classes at most {most // DECISIONS} are supported"
+            )
 
     def _check_minibatches(self) -> None:
         """PPO takes advantages by their standard deviation in a mini-batch: one has none."""
@@ -262,7 +291,7 @@ class GraphTrainingConfig(TrainingConfig):
     polish_evaluations: Sizes = 1000
     example_weight: Weight = 0.5
 
-    evaluation_problems: Size = 60
+    evaluation_problems: Judged = 60
     evaluation_every_s: PositiveSeconds = 30.0
 
     @model_validator(mode="after")
@@ -275,4 +304,14 @@ class GraphTrainingConfig(TrainingConfig):
             raise ValueError(
                 f"first_nodes: {self.first_nodes} is not within nodes, {list(self.nodes)}"
             )
+        placements, most = self.problems_per_update * self.rollouts, self._most_placements()
+        if placements > most:
+            raise ValueError(
+                f"problems_per_update: {self.problems_per_update} problems x rollouts "
+                f"{self.rollouts} are {placements} placements of an update; of up to "
+                f"{self.nodes[1]} nodes on {self.devices[1]} devices at most {most} are supported"
+            )
         return self
+
+    def _most_placements(self) -> int:
+        return MOST_SEEN_DEVICES // (self.nodes[1] * self.devices[1])

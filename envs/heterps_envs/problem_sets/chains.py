@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from heterps_configs.arguments import check_range, check_seed
 from heterps_configs.errors import UnknownNameError
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.memory_packing import least_memory_scale
@@ -70,7 +71,11 @@ def generate(
 
     Raises:
         UnknownNameError: There is no such family.
+        HeterpsError: A range is empty, or the seed is none.
     """
+    check_seed(seed)
+    for name, limits in (("layers", layers), ("classes", classes), ("count_range", count_range)):
+        check_range(name, limits, least=1)
     for family in families:
         if family not in FAMILIES:
             raise UnknownNameError("family of models", family, FAMILIES)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_configs.arguments import check_range, check_seed
 from heterps_configs.documents.device import DeviceType, device_type_named
 from heterps_configs.errors import UnknownNameError
 from heterps_envs.arrays import Floats, Integers
@@ -69,7 +70,11 @@ def generate_graphs(
 
     Raises:
         UnknownNameError: There is no such family.
+        HeterpsError: A range is empty, or the seed is none.
     """
+    check_seed(seed)
+    for name, limits in (("nodes", nodes), ("devices", devices)):
+        check_range(name, limits, least=1)
     for family in families:
         if family not in GRAPH_FAMILIES:
             raise UnknownNameError("graph family", family, GRAPH_FAMILIES)

@@ -6,6 +6,7 @@ model on every shipped cluster, `published` reads a folder of published workload
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -79,7 +80,7 @@ GRAPH_SETS = (*DRAWN_GRAPHS, "real", "published")
 CHAIN_SETS = (*DRAWN_CHAINS, "real", "published")
 
 
-def chain_collection(name: str, workloads: Path | None = None) -> ChainCollection:
+def chain_collection(name: str, workloads: str | os.PathLike[str] | None = None) -> ChainCollection:
     """The problems of a set with their names, and what was left out of it.
 
     Args:
@@ -100,12 +101,12 @@ def chain_collection(name: str, workloads: Path | None = None) -> ChainCollectio
     return published_chains(_folder(workloads))
 
 
-def chain_set(name: str, workloads: Path | None = None) -> list[CostTables]:
+def chain_set(name: str, workloads: str | os.PathLike[str] | None = None) -> list[CostTables]:
     """The problems of `chain_collection` alone."""
     return [entry.tables for entry in chain_collection(name, workloads).problems]
 
 
-def graph_set(name: str, workloads: Path | None = None) -> list[GraphTables]:
+def graph_set(name: str, workloads: str | os.PathLike[str] | None = None) -> list[GraphTables]:
     """The problems of a set of graphs.
 
     Args:
@@ -121,7 +122,7 @@ def graph_set(name: str, workloads: Path | None = None) -> list[GraphTables]:
     return [entry.tables for entry in graph_collection(name, workloads).problems]
 
 
-def graph_collection(name: str, workloads: Path | None = None) -> GraphCollection:
+def graph_collection(name: str, workloads: str | os.PathLike[str] | None = None) -> GraphCollection:
     """The graphs of `real` or `published` with their names, and what was left out.
 
     Raises:
@@ -135,7 +136,7 @@ def graph_collection(name: str, workloads: Path | None = None) -> GraphCollectio
     return published_graphs(_folder(workloads))
 
 
-def _folder(workloads: Path | None) -> Path:
+def _folder(workloads: str | os.PathLike[str] | None) -> Path:
     if workloads is None:
         raise HeterpsError("the set 'published' needs the folder of published workloads")
-    return workloads
+    return Path(workloads)

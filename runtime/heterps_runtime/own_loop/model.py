@@ -8,11 +8,13 @@ from typing import get_args
 
 from torch import Tensor, nn
 
+from heterps_configs.arguments import check_type
 from heterps_configs.documents.model.source import InputDtype, InputSpecification, ModelSource
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.build import register_factory
 
 Inputs = Tensor | Sequence[Tensor] | Mapping[str, Tensor]
+_SOME_TENSORS = "a tensor, a sequence or a mapping of tensors"
 _DTYPES = {f"torch.{name}": name for name in get_args(InputDtype)}
 
 
@@ -22,6 +24,7 @@ def named_inputs(inputs: Inputs) -> dict[str, Tensor]:
     Raises:
         HeterpsError: Something else than tensors with one batch dimension of equal length.
     """
+    check_type("inputs", inputs, (Tensor, Sequence, Mapping), _SOME_TENSORS)
     if isinstance(inputs, Tensor):
         inputs = (inputs,)
     named = dict(inputs) if isinstance(inputs, Mapping) else {}
@@ -31,7 +34,7 @@ def named_inputs(inputs: Inputs) -> dict[str, Tensor]:
         if not isinstance(tensor, Tensor) or tensor.ndim == 0:
             raise HeterpsError(
                 f"input {name}: is no tensor with a batch dimension but {type(tensor).__name__}; "
-                "allowed: a tensor, a sequence or a mapping of tensors"
+                f"allowed: {_SOME_TENSORS}"
             )
     if len({len(tensor) for tensor in named.values()}) != 1:
         sizes = ", ".join(f"{name} {len(tensor)}" for name, tensor in named.items())

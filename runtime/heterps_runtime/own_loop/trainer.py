@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from heterps_configs.arguments import PATH, check_callable, check_seed, check_type
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
@@ -81,6 +82,10 @@ class PipelineTrainer:
         resume: str | os.PathLike[str] | None = None,
         device: str | torch.device | None = None,
     ) -> None:
+        check_callable("model", model, "a torch.nn.Module, or a function that returns one")
+        check_type("plan", plan, (Plan, *PATH), "a plan (as `place(problem).plan`), or its file")
+        check_type("program", program, TrainingProgram, "a heterps.TrainingProgram")
+        check_seed(seed)
         plan = plan if isinstance(plan, Plan) else Plan.from_file(plan)
         if program.loss is None:
             raise HeterpsError(

@@ -156,7 +156,7 @@ def is_huggingface(reference: str) -> bool:
         HeterpsError: A folder without `config.json`, or a JSON file that cannot be read.
     """
     path = Path(reference)
-    if path.is_dir():
+    if reference and path.is_dir():
         if not (path / "config.json").is_file():
             raise HeterpsError(f"{reference}: the folder has no config.json")
         return True

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler
 
+from heterps_configs.arguments import check_callable, check_number, check_type, check_whole
 from heterps_configs.errors import HeterpsError
 from heterps_runtime.training.collating import Collate, collate_samples
 from heterps_runtime.training.own_state import Stateful
@@ -94,6 +95,7 @@ class TrainingProgram:
         Raises:
             HeterpsError: With the field.
         """
+        self._check_types()
         norm, decay = self.max_gradient_norm, self.ema_decay
         if norm is not None and not 0 < norm < math.inf:
             raise HeterpsError(f"max_gradient_norm: {norm}; must be above 0")
@@ -116,6 +118,26 @@ class TrainingProgram:
                     f"{name}: {type(data).__name__} has no samples; needs __getitem__ and __len__, "
                     "or __iter__"
                 )
+
+    def _check_types(self) -> None:
+        """What is called later, counted or looked up, far from where it was written."""
+        if isinstance(self.model, nn.Module):
+            raise HeterpsError("model: is a module; allowed: a function that returns a new one")
+        for name in ("model", "loss", "optimizer", "parameter_groups", "schedule"):
+            if getattr(self, name) is not None:
+                check_callable(name, getattr(self, name), "a function, or None")
+        check_callable("collate", self.collate, "a function")
+        for name in ("evaluate_every", "num_workers"):
+            check_whole(name, getattr(self, name), "a whole number from 0 on")
+        for name in ("max_gradient_norm", "ema_decay"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), "a number, or None")
+        for name in ("metrics", "state"):
+            check_type(name, getattr(self, name), Mapping, "a mapping of names")
+        check_type("callbacks", self.callbacks, Sequence, "a list of functions")
+        for name, functions in (("callbacks", self.callbacks), ("metrics", self.metrics.values())):
+            for function in functions:
+                check_callable(name, function, "functions")
 
     @property
     def has_own_loss(self) -> bool:

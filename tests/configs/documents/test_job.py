@@ -86,3 +86,9 @@ def test_a_wrong_job_gets_one_clear_line(fields: dict[str, object], problem: str
     with pytest.raises(DocumentError) as caught:
         Job.from_mapping(fields, "job.yaml")
     assert str(caught.value) == f"job.yaml: {problem}"
+
+
+def test_too_many_micro_batches_are_told_with_the_size_that_is_enough() -> None:
+    with pytest.raises(DocumentError, match="at most 65536: micro_batch_size must be at least 2"):
+        Job.from_mapping({"global_batch_size": 100_000})
+    assert Job(global_batch_size=100_000, micro_batch_size=2).num_micro_batches == 50_000

@@ -1,8 +1,11 @@
 """Generated problems: deterministic, in real units, of named families, some of them tight."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from heterps_configs.errors import HeterpsError
 from heterps_envs.problem_sets.chains import fingerprint, generate
 from heterps_envs.problem_sets.model_families import FAMILIES, draw_model
 
@@ -57,3 +60,18 @@ def test_experts_have_many_parameters_and_few_flops_for_each() -> None:
     model = draw_model("moe", np.random.default_rng(0), 16)
     per_parameter = model.flops[2:-2] / model.parameters[2:-2]
     assert (per_parameter[1::2] > 3 * per_parameter[::2]).all()
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"layers": (8, 4)}, r"layers: is \(8, 4\); allowed: two whole numbers from 1 on"),
+        ({"layers": 8}, "layers: is of type int"),
+        ({"classes": (0, 2)}, r"classes: is \(0, 2\)"),
+        ({"count_range": (1, 2.5)}, "count_range: is of type float"),
+        ({"seed": -1}, "seed: is -1"),
+    ],
+)
+def test_empty_ranges_and_no_seeds_are_told(changed: dict[str, Any], text: str) -> None:
+    with pytest.raises(HeterpsError, match=f"^{text}"):
+        generate(**{"count": 1, "seed": 0, **changed})

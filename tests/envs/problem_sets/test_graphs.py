@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from heterps_configs.errors import UnknownNameError
+from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.graphs.earliest_finish import earliest_finish_placements
 from heterps_envs.graphs.problem import EDGES_PER_NODE, pack_graphs
 from heterps_envs.graphs.simulator import simulate_graph
@@ -63,3 +63,8 @@ def test_equal_seeds_give_equal_problems_and_longer_lists_extend_shorter_ones() 
 def test_an_unknown_family_is_refused() -> None:
     with pytest.raises(UnknownNameError, match="unknown graph family 'unett'; did you mean unet"):
         generate_graphs(1, seed=0, families=("unett",))
+
+
+def test_empty_ranges_are_told() -> None:
+    with pytest.raises(HeterpsError, match=r"^nodes: is \(9, 4\); allowed: two whole numbers"):
+        generate_graphs(1, seed=0, nodes=(9, 4))

@@ -73,7 +73,7 @@ def test_published_workloads_need_their_folder(tmp_path: Path) -> None:
     with pytest.raises(HeterpsError, match="needs the folder of published workloads"):
         chain_set("published")
     with pytest.raises(HeterpsError, match="holds none of the folders sailor, galvatron"):
-        chain_set("published", tmp_path)
+        chain_set("published", str(tmp_path))
     with pytest.raises(HeterpsError, match="needs the folder of published workloads"):
         graph_set("published")
     with pytest.raises(HeterpsError, match="holds none of the folders dnn-partitioning, pipedream"):

@@ -85,6 +85,20 @@ def test_seconds_end_a_placement(heterps: Heterps, operators: Path, policy: Path
     assert outcome.data["evaluations"] >= 1
 
 
+def test_the_answer_is_the_best_placement_that_is_shown(heterps: Heterps, policy: Path) -> None:
+    asked = ("place-graph", "ctr", "-c", "a100-v100", "--policy", policy, "--evaluations", 1)
+    answer = heterps(*asked, "--json").data
+    assert answer["annealing_step_time_s"] < answer["search_step_time_s"]  # else nothing is shown
+    assert answer["found_by"] == "annealing alone"
+    assert answer["step_time_s"] == answer["annealing_step_time_s"]
+    busiest_s = max(device["busy_s"] for device in answer["devices"])
+    assert busiest_s <= answer["step_time_s"]  # the nodes are those of the better placement
+    text = heterps(*asked).out
+    assert "annealing alone found it" in text
+    assert "-" not in "".join(line[18:] for line in text.splitlines()[-3:])  # none is shorter
+    assert "1 evaluation," in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

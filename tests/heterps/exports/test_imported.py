@@ -126,7 +126,7 @@ def test_arguments_that_make_no_sense_are_refused(text: str, expected: str) -> N
         (
             '{"": 0, "model.layers.1": 1, "model.layers.2": 2, "model.layers.3": 3, '
             '"model.layers.4": 4}',
-            "has 5 places",
+            "its places are 0, 1, 2, 3, 4; .* there must be 5",
         ),
     ],
 )
@@ -148,6 +148,23 @@ def test_names_that_nothing_has_are_told(problem: Problem, tmp_path: Path) -> No
         import_plan(problem, path, "deepspeed")
     with pytest.raises(HeterpsError, match="missing"):
         import_plan(problem, tmp_path / "missing", "megatron")
+
+
+def test_a_device_map_of_several_devices_says_which_schedule_was_assumed(
+    heterps: Heterps, tmp_path: Path
+) -> None:
+    file = tmp_path / "device_map.json"
+    asked = (
+        "import", file, "llama-tiny", "-c", "a100-v100", "--from", "accelerate",
+        "--global-batch", 8, "--micro-batch", 2,
+    )  # fmt: skip
+    file.write_text('{"": 0}')
+    assert "has no schedule" not in heterps(*asked).out
+    places = {f"model.layers.{index}": index // 7 for index in range(NUM_BLOCKS)}
+    file.write_text(json.dumps({"": 0, **places, "model.norm": 1, "lm_head": 1}))
+    text = " ".join(heterps(*asked).out.split())
+    assert "note a device_map has no schedule: this is 1f1b with micro-batches of 2" in text
+    assert "accelerate lets one micro-batch at a time through its devices: predicted" in text
 
 
 def test_the_command_prints_and_writes_the_plan(heterps: Heterps, tmp_path: Path) -> None:

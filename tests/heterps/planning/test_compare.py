@@ -15,8 +15,9 @@ from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
 from heterps_agents.interface.planner import Budget
-from heterps_agents.interface.registry import system_names
+from heterps_agents.interface.registry import planner_named, system_names
 from heterps_configs.documents.job import Strategy
+from heterps_configs.errors import HeterpsError
 from tests.heterps.small_profiles import PLAIN
 
 Heterps = Callable[..., Any]
@@ -289,3 +290,11 @@ def test_proofs_with_options_leave_auto_the_evaluations_of_its_searches(model: s
 def test_the_name_of_a_single_planner_is_no_list_of_letters() -> None:
     problem = load_problem("gpt2", "local-emulated", strategy=Strategy())
     assert [row.planner for row in compare(problem, "even").rows] == ["even"]
+
+
+def test_a_planner_that_is_named_twice_has_one_row_and_two_of_one_name_are_refused() -> None:
+    problem = load_problem("perceptron", "local-emulated", strategy=Strategy())
+    found = compare(problem, ["even", "greedy", "even"])
+    assert [row.planner for row in found.rows] == ["even", "greedy"]
+    with pytest.raises(HeterpsError, match="2 of them are called 'even'"):
+        compare(problem, [planner_named("even"), planner_named("even", seed=1)])

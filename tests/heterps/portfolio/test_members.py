@@ -81,5 +81,7 @@ def test_more_processes_than_cores_are_told_of(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("number", [0, -1, 257])
 def test_a_number_that_cannot_be_is_refused(number: int) -> None:
-    with pytest.raises(HeterpsError, match=f"processes: {number} is not one of 1 to 256"):
+    with pytest.raises(
+        HeterpsError, match=f"processes: is {number}; allowed: a whole number from 1 to 256"
+    ):
         members(planner_named("auto"), number)

@@ -15,12 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 
+from heterps_configs.arguments import check_seed, check_whole
+from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Flags, Integers
 from heterps_envs.environments.base.drawing import Image, check_render_mode
 from heterps_envs.environments.base.env import Observation, spaces_of
 from heterps_envs.environments.base.episodes import Episodes
 
+# An episode takes up to 32 kB.
+MOST_ENVIRONMENTS = 2**16
 Indices = None | int | Iterable[int]
+
+
+def checked_count(num_envs: int) -> int:
+    """How many episodes there are at once.
+
+    Raises:
+        HeterpsError: It is no whole number, or they would not fit into memory.
+    """
+    allowed = f"a whole number from 1 to {MOST_ENVIRONMENTS}"
+    check_whole("num_envs", num_envs, allowed)
+    if not 1 <= num_envs <= MOST_ENVIRONMENTS:
+        raise HeterpsError(f"num_envs: is {num_envs}; allowed: {allowed}")
+    return num_envs
 
 
 class NativeVecEnv(VecEnv):
@@ -34,7 +51,7 @@ class NativeVecEnv(VecEnv):
             each episode; None does not.
 
     Raises:
-        HeterpsError: The render mode is another one.
+        HeterpsError: The render mode is another one, or the seed is none.
 
     Attributes:
         spec: Of that environment on the same pool: `gymnasium.make(spec)` makes one of the rows.
@@ -47,6 +64,7 @@ class NativeVecEnv(VecEnv):
         self, env_id: str, episodes: Episodes, seed: int = 0, render_mode: str | None = None
     ) -> None:
         check_render_mode(render_mode)
+        check_seed(seed)
         self.spec = replace(gym.spec(env_id), kwargs={"pool": episodes.pool})
         self.render_mode = render_mode
         self.episodes, self.pool = episodes, episodes.pool

@@ -5,7 +5,7 @@ Nothing imports this module at import time; training does when it starts.
 
 from __future__ import annotations
 
-from heterps_envs.environments.base.vector_env import NativeVecEnv
+from heterps_envs.environments.base.vector_env import NativeVecEnv, checked_count
 from heterps_envs.environments.graph.episodes import GraphEpisodes
 from heterps_envs.environments.graph.pool import GraphPool
 from heterps_envs.registration import GRAPH_PLACEMENT
@@ -35,4 +35,5 @@ class GraphPlacementVecEnv(NativeVecEnv):
         seed: int = 0,
         render_mode: str | None = None,
     ) -> None:
-        super().__init__(GRAPH_PLACEMENT, GraphEpisodes(pool, num_envs), seed, render_mode)
+        episodes = GraphEpisodes(pool, checked_count(num_envs))
+        super().__init__(GRAPH_PLACEMENT, episodes, seed, render_mode)

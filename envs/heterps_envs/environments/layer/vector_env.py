@@ -5,7 +5,7 @@ Nothing imports this module at import time; training does when it starts.
 
 from __future__ import annotations
 
-from heterps_envs.environments.base.vector_env import NativeVecEnv
+from heterps_envs.environments.base.vector_env import NativeVecEnv, checked_count
 from heterps_envs.environments.layer.episodes import LayerEpisodes
 from heterps_envs.environments.layer.pool import LayerPool
 from heterps_envs.registration import LAYER_PLACEMENT
@@ -34,4 +34,5 @@ class LayerPlacementVecEnv(NativeVecEnv):
         seed: int = 0,
         render_mode: str | None = None,
     ) -> None:
-        super().__init__(LAYER_PLACEMENT, LayerEpisodes(pool, num_envs), seed, render_mode)
+        episodes = LayerEpisodes(pool, checked_count(num_envs))
+        super().__init__(LAYER_PLACEMENT, episodes, seed, render_mode)

@@ -5,7 +5,7 @@ Nothing imports this module at import time; training does when it starts.
 
 from __future__ import annotations
 
-from heterps_envs.environments.base.vector_env import NativeVecEnv
+from heterps_envs.environments.base.vector_env import NativeVecEnv, checked_count
 from heterps_envs.environments.stage.episodes import StageEpisodes
 from heterps_envs.environments.stage.pool import ProblemPool
 from heterps_envs.registration import PRICED_STAGE_PLACEMENT, STAGE_PLACEMENT
@@ -35,4 +35,5 @@ class StagePlacementVecEnv(NativeVecEnv):
         with_prices: bool = False,
     ) -> None:
         env_id = PRICED_STAGE_PLACEMENT if with_prices else STAGE_PLACEMENT
-        super().__init__(env_id, StageEpisodes(pool, num_envs, with_prices), seed, render_mode)
+        episodes = StageEpisodes(pool, checked_count(num_envs), with_prices)
+        super().__init__(env_id, episodes, seed, render_mode)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sb3_contrib.common.maskable.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
 
+from heterps_configs.errors import HeterpsError
 from heterps_envs.environments.base.vector_env import NativeVecEnv
 from heterps_envs.environments.graph.pool import GraphPool
 from heterps_envs.environments.graph.vector_env import GraphPlacementVecEnv
@@ -50,6 +52,16 @@ def test_equal_seeds_give_equal_episodes(make: Callable[[], NativeVecEnv]) -> No
     for one, two in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, two)
     assert any(not np.array_equal(one, two) for one, two in zip(first, other, strict=True))
+
+
+def test_too_many_episodes_and_no_seed_are_told_before_anything_is_made() -> None:
+    pool = GraphPool.from_tables(generate_graphs(1, seed=3))
+    many: Any
+    for many in (0, -1, 10**9, 2.5, "4"):
+        with pytest.raises(HeterpsError, match=r"num_envs: .*allowed: a whole number from 1 to"):
+            GraphPlacementVecEnv(pool, many)
+    with pytest.raises(HeterpsError, match="seed: is -1"):
+        GraphPlacementVecEnv(pool, 1, seed=-1)
 
 
 @every_environment
