@@ -308,7 +308,14 @@ def check_directory(config: TrainingConfig, directory: Path, resume: bool) -> No
         for name in config.fixed_fields:
             old, new = getattr(before, name), getattr(config, name)
             if old != new:
-                raise HeterpsError(f"{directory}: was trained with {name} {old}, not {new}")
+                raise HeterpsError(
+                    f"{directory}: was trained with {name} {_as_in_file(old)}, "
+                    f"not {_as_in_file(new)}"
+                )
+
+
+def _as_in_file(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def read_checkpoint(directory: Path) -> State:

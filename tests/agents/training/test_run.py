@@ -1,6 +1,7 @@
 """A run of either kind leaves all that it should, resumes exactly, and can be interrupted."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -205,8 +206,13 @@ def test_a_longer_budget_continues_the_curve(trained: Runs, tmp_path: Path) -> N
 
 def test_a_directory_with_another_run_is_refused(trained: Runs, tmp_path: Path) -> None:
     changes: dict[str, dict[str, Any]] = {
-        "chains": {"hidden": 32, "pool_size": 25, "num_environments": 8},
-        "graphs": {"hidden": 32, "node_width": 4},
+        "chains": {
+            "hidden": 32,
+            "pool_size": 25,
+            "num_environments": 8,
+            "devices_per_class": (1, 7),
+        },
+        "graphs": {"hidden": 32, "node_width": 4, "devices": (2, 5), "nodes": (8, 20), "seed": 7},
         "price": {"objective": "budget"},
     }
     for kind, fields in changes.items():
@@ -216,8 +222,12 @@ def test_a_directory_with_another_run_is_refused(trained: Runs, tmp_path: Path) 
         with pytest.raises(HeterpsError, match=r"no checkpoint\.pt to resume from"):
             train(config, tmp_path, resume=True)
         for name, value in fields.items():
-            message = f"was trained with {name} {getattr(config, name)}, not {value}"
-            with pytest.raises(HeterpsError, match=message):
+            old, new = (
+                list(each) if isinstance(each, tuple) else each
+                for each in (getattr(config, name), value)
+            )
+            message = f"was trained with {name} {old}, not {new}"
+            with pytest.raises(HeterpsError, match=re.escape(message)):
                 train(config.changed(**{name: value}), folder, resume=True)
     assert not list(tmp_path.iterdir())
 
