@@ -129,7 +129,7 @@ def _events(result: RunResult) -> Markup:
     lines += [f"Went on after step {result.first_step}."] if result.first_step else []
     lines += [f"Newest checkpoint: {result.checkpoint}."] if result.checkpoint else []
     verification = verification_text(result)
-    lines += [f"Verified: {verification}."] if verification else []
+    lines += [f"Verification: {verification}."] if verification else []
     return tag("ul", *(tag("li", line) for line in lines)) if lines else Markup("")
 
 
