@@ -59,7 +59,6 @@ def chart(
         return Markup("")
     numbers = [value for line in shown for value in line.x]
     low_x, high_x = _range(numbers)
-    counts = high_x - low_x >= _TICKS and all(float(value).is_integer() for value in numbers)
     low, high = _range([v for line in shown for v in line.y if math.isfinite(v)])
     low = 0.0 if begins_at_zero else low
 
@@ -73,10 +72,8 @@ def chart(
         _, y = place(low_x, value)
         marks.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
         marks.append(tag("text", y_text(value), x=LEFT - 6, y=y + 4, text_anchor="end"))
-        along = low_x + (high_x - low_x) * index / _TICKS
-        if counts:
-            along = round(along)
-        anchor = "end" if index == _TICKS else "middle"
+    for along in _along(low_x, high_x, numbers):
+        anchor = "end" if along == high_x else "middle"
         x, _ = place(along, low)
         marks.append(tag("text", x_text(along), x=x, y=HEIGHT - 18, text_anchor=anchor))
     middle = (WIDTH + LEFT) / 2
@@ -88,6 +85,14 @@ def chart(
     ]
     picture = tag("svg", *marks, *paths, viewBox=f"0 0 {WIDTH} {HEIGHT}", class_="chart")
     return joined([picture, tag("div", *keys, class_="legend")])
+
+
+def _along(low: float, high: float, numbers: Sequence[float]) -> list[float]:
+    """Where the horizontal axis has its marks: of what is counted, at whole numbers alone."""
+    even = [low + (high - low) * index / _TICKS for index in range(_TICKS + 1)]
+    if not all(float(value).is_integer() for value in numbers):
+        return even
+    return sorted({float(round(value)) for value in even})
 
 
 def _path(line: Line, color: str, place: Callable[[float, float], tuple[float, float]]) -> Markup:

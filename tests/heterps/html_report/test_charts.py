@@ -16,6 +16,12 @@ def test_steps_are_counted_in_whole_numbers_where_their_ticks_say() -> None:
         assert abs(float(place) - expected) < 0.01
 
 
+def test_few_steps_have_one_tick_each() -> None:
+    picture = str(chart([Line("loss", [1, 2, 3], [3.0, 2, 1])], "step", "{:.1f}".format))
+    ticks = re.findall(r'<text[^>]*x="([\d.]+)"[^>]*>(\d+)</text>', picture)
+    assert [label for _, label in ticks] == ["1", "2", "3"]
+
+
 def test_a_line_of_one_point_is_a_dot() -> None:
     lines = [Line("training", range(5), [3.0, 2, 2, 1, 1]), Line("evaluation", [4], [1.5])]
     picture = str(chart(lines, "step", "{:.1f}".format))

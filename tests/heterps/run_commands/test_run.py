@@ -197,6 +197,11 @@ def test_the_demo_goes_through_and_writes_its_summary(
         assert set(summary[name]) == {"predicted_samples_per_s", "measured_samples_per_s"}
     predicted = {name: summary[name]["predicted_samples_per_s"] for name in ("even", "policy")}
     assert predicted["policy"] > 1.5 * predicted["even"]
+    assert "Run of llama-small on local-emulated" in (tmp_path / "report.html").read_text()
+    # From another folder than the demo was in.
+    monkeypatch.chdir(tmp_path)
+    for name in ("even", "policy", "adapted"):
+        assert heterps("simulate", f"plan-{name}.yaml").code == 0
 
 
 def test_an_interrupt_says_what_there_is_to_go_on_from(
