@@ -14,6 +14,8 @@ WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 96, 8, 12, 34
 # More points than pixels tell nothing.
 MOST_POINTS = 600
+# A line that is shorter cannot be seen; it is a dot.
+SHORTEST = 2.0
 _TICKS = 4
 
 
@@ -96,19 +98,20 @@ def _along(low: float, high: float, numbers: Sequence[float]) -> list[float]:
 
 
 def _path(line: Line, color: str, place: Callable[[float, float], tuple[float, float]]) -> Markup:
-    words, is_open = list[str](), False
+    words, is_open, drawn = list[str](), False, list[tuple[float, float]]()
     for x, y in zip(line.x, line.y, strict=True):
         if not math.isfinite(y):
             is_open = False
             continue
         right, down = place(x, y)
+        drawn.append((right, down))
         if is_open and line.is_step:
             words.append(f"H{right:.1f}V{down:.1f}")
         else:
             words.append(f"{'L' if is_open else 'M'}{right:.1f} {down:.1f}")
         is_open = True
-    if len(line.x) == 1 and math.isfinite(line.y[0]):
-        right, down = place(line.x[0], line.y[0])
+    if drawn and all(math.dist(drawn[0], each) < SHORTEST for each in drawn):
+        right, down = drawn[0]
         return tag("circle", cx=f"{right:.1f}", cy=f"{down:.1f}", r=4, fill=color)
     dashes = "5 4" if line.is_dashed else None
     return tag("path", d="".join(words), stroke=color, stroke_dasharray=dashes, class_="line")

@@ -42,6 +42,7 @@ from heterps_runtime.run.run_plan import run_plan
 MODEL, CLUSTER, HOST = "llama-tiny", "local-emulated", "host-cpu"
 JOB = Job(global_batch_size=32, micro_batch_size=2, dtype="float32", optimizer="adamw")
 PROFILE_FILE, RUN_ONLINE, REPORT_FILE = "profile.yaml", "run-online", "report.html"
+TRAINED, COMPARED = "train", "compare"
 PLAIN_STEPS = 6
 # The slowed device, how much, and when; measurements come every few steps.
 SLOWED, SLOWDOWN, SLOWED_AT = "fast", 3.0, 4
@@ -106,7 +107,11 @@ def _run(folder: Path, train_s: float, seed: int) -> None:
     write_report(folder / RUN_ONLINE, folder / REPORT_FILE)
     answer.print(f"the last run as a page: {folder / REPORT_FILE}")
     answer.print(f"summary: {folder / 'summary.json'} ({seconds:.0f} s in all)")
-    answer.print(f"TensorBoard: tensorboard --logdir {folder}")
+    # Its table HParams has the columns of one kind of run.
+    answer.print(
+        f"TensorBoard: tensorboard --logdir {folder / TRAINED}, or of the planners "
+        f"{folder / COMPARED}"
+    )
 
 
 def _heading(text: str) -> None:
@@ -137,7 +142,7 @@ def _profiled_problem(folder: Path) -> Problem:
 def _trained_policy(folder: Path, train_s: float, seed: int) -> Policy:
     _heading(f"2. Train a placement policy for {train_s:.0f} s")
     config = load_config("quick").changed(budget_s=train_s, total_steps=None, seed=seed)
-    run = folder / "train" / time.strftime("%Y%m%d-%H%M%S")
+    run = folder / TRAINED / time.strftime("%Y%m%d-%H%M%S")
     result = train_with_progress(config, run, command=f"heterps demo --train-seconds {train_s:g}")
     if result.interrupt is not None:
         raise result.interrupt
@@ -158,7 +163,7 @@ def _planned(
     others = ("exact", "annealing", "greedy", "speed-proportional", "even")
     comparison = compare(problem, (trained, *others), seed=seed)
     print_comparison(comparison)
-    write_comparison(comparison, folder / "compare")
+    write_comparison(comparison, folder / COMPARED)
     plans = {
         "even": comparison.results["even"].plan,
         "policy": comparison.results[trained.name].plan,

@@ -242,7 +242,7 @@ class TrainingRun(Generic[PolicyType]):
             name: value
             for name, value in plain.items()
             if isinstance(value, kinds)
-            and name != "description"
+            and name not in ("description", *self._config.report_fields)
             and (name == "seed" or value != fields[name].default)
         }
         self._boards.finish(shown, self.learner.by_set(scores), self.learner.curve_step)

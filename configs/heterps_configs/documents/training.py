@@ -58,10 +58,19 @@ class TrainingConfig(Document):
         fixed_fields: What weights, problems and random numbers of a checkpoint go by: these cannot
             change when a run goes on.
         range_fields: Smallest and largest of something.
+        report_fields: How often a run tells of itself, and by what: nothing that is learned goes by
+            them.
     """
 
     fixed_fields: ClassVar[tuple[str, ...]]
     range_fields: ClassVar[tuple[str, ...]]
+    report_fields: ClassVar[tuple[str, ...]] = (
+        "evaluation_problems",
+        "evaluation_every_s",
+        "checkpoint_every_s",
+        "curve_problems",
+        "num_threads",
+    )
 
     description: str = ""
     seed: Seed = 0

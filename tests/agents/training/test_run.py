@@ -84,13 +84,17 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: s
     for name, expected in CURVES[kind].items():
         assert expected <= curves[name]
     assert {"train_time/steps_per_second", "train_time/cpu_seconds"} <= curves["learning"]
+    assert not {"train_time/fps", "train_time/time_elapsed"} & curves["learning"], "of one update"
     first = {tag for tags in curves.values() for tag in tags if tag.startswith("train/")}
     assert len(first) <= 8, "few charts come first"
     main = "held-out" if kind == "graphs" else "development"
     for name in finite_scores(result.scores):
         given, _, rest = name.rpartition("/")
         assert f"train_score/{rest}" in curves[given or main]
-    assert "_hparams_/session_start_info" in boards[main].summary_metadata
+    row = boards[main].summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    assert b"against" in row
+    assert main.encode() in row
+    assert b"evaluation_every_s" not in row, "by what nothing is learned"
     board = boards["learning"]
     assert "custom_scalars__config__" in board.Tags()["tensors"]
     texts = [

@@ -27,3 +27,10 @@ def test_a_line_of_one_point_is_a_dot() -> None:
     picture = str(chart(lines, "step", "{:.1f}".format))
     assert picture.count("<circle") == 1
     assert picture.count('class="line"') == 1
+
+
+def test_a_line_too_short_to_be_seen_is_a_dot() -> None:
+    lines = [Line("search", [0.0, 1.0], [3.0, 1]), Line("rule", [0.5, 0.5001], [2.0, 2], True)]
+    picture = str(chart(lines, "time", "{:.1f}".format))
+    assert picture.count("<circle") == 1
+    assert picture.count('class="line"') == 1

@@ -20,7 +20,7 @@ Heterps = Callable[..., Any]
 ALLOWED = {
     "html", "head", "meta", "title", "style", "body", "h1", "h2", "section", "p", "div", "span",
     "b", "small", "i", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "svg", "path",
-    "line", "text",
+    "line", "text", "circle",
 }  # fmt: skip
 
 
