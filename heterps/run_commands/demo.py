@@ -146,9 +146,10 @@ def _trained_policy(folder: Path, train_s: float, seed: int) -> Policy:
     result = train_with_progress(config, run, command=f"heterps demo --train-seconds {train_s:g}")
     if result.interrupt is not None:
         raise result.interrupt
+    gap = result.scores["greedy_gap_median"]
     answer.print(
-        f"{result.steps:,} environment steps; on unseen problems the greedy policy is "
-        f"{percent_text(result.scores['greedy_gap_median'], 2)} above the optimum in the median"
+        f"{result.passes} passes of imitation, {result.steps:,} environment steps; on unseen "
+        f"problems the greedy policy is {percent_text(gap, 2)} above the optimum in the median"
     )
     assert isinstance(result.policy, Policy), "the config quick is one for chains"
     return result.policy
