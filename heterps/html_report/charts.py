@@ -14,6 +14,8 @@ WIDTH, HEIGHT = 640, 240
 LEFT, RIGHT, TOP, BOTTOM = 96, 8, 12, 34
 # More points than pixels tell nothing.
 MOST_POINTS = 600
+# A line that is shorter cannot be seen; it is a dot.
+SHORTEST = 2.0
 _TICKS = 4
 
 
@@ -72,9 +74,8 @@ def chart(
         _, y = place(low_x, value)
         marks.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
         marks.append(tag("text", y_text(value), x=LEFT - 6, y=y + 4, text_anchor="end"))
-    along_axis = _along(low_x, high_x, all(float(value).is_integer() for value in numbers))
-    for along in along_axis:
-        anchor = "end" if along == along_axis[-1] else "middle"
+    for along in _along(low_x, high_x, numbers):
+        anchor = "end" if along == high_x else "middle"
         x, _ = place(along, low)
         marks.append(tag("text", x_text(along), x=x, y=HEIGHT - 18, text_anchor=anchor))
     middle = (WIDTH + LEFT) / 2
@@ -88,26 +89,29 @@ def chart(
     return joined([picture, tag("div", *keys, class_="legend")])
 
 
-def _along(low: float, high: float, counts: bool) -> list[float]:
-    """Where the horizontal axis has numbers; each whole one stands there once."""
-    places = [low + (high - low) * index / _TICKS for index in range(_TICKS + 1)]
-    return list(dict.fromkeys(map(round, places))) if counts else places
+def _along(low: float, high: float, numbers: Sequence[float]) -> list[float]:
+    """Where the horizontal axis has its marks: of what is counted, at whole numbers alone."""
+    even = [low + (high - low) * index / _TICKS for index in range(_TICKS + 1)]
+    if not all(float(value).is_integer() for value in numbers):
+        return even
+    return sorted({float(round(value)) for value in even})
 
 
 def _path(line: Line, color: str, place: Callable[[float, float], tuple[float, float]]) -> Markup:
-    words, is_open = list[str](), False
+    words, is_open, drawn = list[str](), False, list[tuple[float, float]]()
     for x, y in zip(line.x, line.y, strict=True):
         if not math.isfinite(y):
             is_open = False
             continue
         right, down = place(x, y)
+        drawn.append((right, down))
         if is_open and line.is_step:
             words.append(f"H{right:.1f}V{down:.1f}")
         else:
             words.append(f"{'L' if is_open else 'M'}{right:.1f} {down:.1f}")
         is_open = True
-    if len(line.x) == 1 and math.isfinite(line.y[0]):
-        right, down = place(line.x[0], line.y[0])
+    if drawn and all(math.dist(drawn[0], each) < SHORTEST for each in drawn):
+        right, down = drawn[0]
         return tag("circle", cx=f"{right:.1f}", cy=f"{down:.1f}", r=4, fill=color)
     dashes = "5 4" if line.is_dashed else None
     return tag("path", d="".join(words), stroke=color, stroke_dasharray=dashes, class_="line")

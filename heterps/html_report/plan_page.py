@@ -15,7 +15,6 @@ from heterps.html_report.timeline_picture import timeline_picture
 from heterps.micro_batches.place_result import describe_bound, describe_executable
 from heterps.reports.console import interval_text, percent_text, seconds_text
 from heterps.reports.folding import (
-    StageGroup,
     folded_estimate,
     folded_names,
     idle_text,
@@ -25,7 +24,7 @@ from heterps.reports.tables import dtype_hint, idle_lines, job_text
 from heterps.reports.ways import recompute_share
 from heterps_agents.finishing.idle_devices import IdleClass, idle_classes
 from heterps_configs.documents.estimate import Estimate
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.units import bytes_text
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
@@ -35,6 +34,8 @@ from heterps_envs.simulator.simulate import estimate
 SLACK = 0.97
 # What idle devices would do without a limit is looked for so long.
 IDLE_SECONDS = 3.0
+# Step times that differ by less are those of the same plan on the same devices.
+SAME_STEP_TIME = 1e-3
 
 
 class PlanFacts(NamedTuple):
@@ -74,10 +75,11 @@ def plan_facts(problem: Problem, plan: Plan) -> PlanFacts:
 
 def plan_sections(facts: PlanFacts) -> Markup:
     """All parts of the page."""
-    picture = cluster_picture(facts.problem, _groups(facts))
+    problem, plan = facts.problem, facts.plan
+    picture = cluster_picture(problem, stage_groups(problem, plan))
     return joined([
         _figures(facts),
-        section("Where each stage is", picture, _stages(facts)),
+        section("Where each stage is", picture, stages_table(problem, plan, facts.shown)),
         section("Why", _reasons(facts), note="The slowest stage sets the pace; every cut was moved "
                 "by one layer both ways, and the step simulated."),
         _step(facts),
@@ -96,17 +98,13 @@ def _step(facts: PlanFacts) -> Markup:
     return section("One step", picture, note=f"Simulated. {note}")
 
 
-def _groups(facts: PlanFacts) -> list[StageGroup]:
-    return stage_groups(facts.problem, facts.plan)
-
-
 def _figures(facts: PlanFacts) -> Markup:
     shown, plan = facts.shown, facts.plan
     types = unmeasured_types(facts.problem, plan)
     sure = interval_text(shown.step_time_low_s, shown.step_time_high_s, types).strip(" ()")
-    known = plan.executable_bound
-    bound = describe_executable(known) or describe_bound(plan.bound, plan.job.schedule)
-    bound_s = (known if known.status != "unknown" else plan.bound).step_time_s
+    of_all, of_form = _bounds(facts)
+    bound = describe_executable(of_all) or describe_bound(of_form, plan.job.schedule)
+    bound_s = (of_all if of_all.status != "unknown" else of_form).step_time_s
     cards = [
         _card(seconds_text(shown.step_time_s), "a step", sure),
         _card(f"{shown.throughput_samples_per_s:.5g}", "samples a second"),
@@ -123,10 +121,28 @@ def _figures(facts: PlanFacts) -> Markup:
     ])  # fmt: skip
 
 
+def _bounds(facts: PlanFacts) -> tuple[Bound, Bound]:
+    """Of all plans, and of the closed form; unknown where the plan's are about other times."""
+    if _other_step_time_s(facts) is not None:
+        return Bound(), Bound()
+    return facts.plan.executable_bound, facts.plan.bound
+
+
+def _other_step_time_s(facts: PlanFacts) -> float | None:
+    """What was predicted of the plan when it was made; None where that is what is shown.
+
+    A run may have learned the times of its devices, and a user may have changed the file.
+    """
+    then_s = facts.plan.predicted_step_time_s
+    if then_s is None or math.isclose(then_s, facts.shown.step_time_s, rel_tol=SAME_STEP_TIME):
+        return None
+    return then_s
+
+
 def _optimality(facts: PlanFacts) -> str:
-    bound = facts.plan.executable_bound
+    bound, of_form = _bounds(facts)
     if bound.status == "unknown":
-        bound = facts.plan.bound
+        bound = of_form
     if bound.status == "proven":
         return "proven"
     return "unknown" if bound.gap is None else f"at most {percent_text(bound.gap, 1)}"
@@ -139,9 +155,10 @@ def _card(number: str, words: str, more: str = "") -> Markup:
     )  # fmt: skip
 
 
-def _stages(facts: PlanFacts) -> Markup:
-    rows, shown = [], facts.shown
-    for group in _groups(facts):
+def stages_table(problem: Problem, plan: Plan, shown: Estimate) -> Markup:
+    """Which layers are where, and how they are carried out."""
+    rows = []
+    for group in stage_groups(problem, plan):
         used = max(shown.memory_bytes[name] for name in group.devices)
         has = min(shown.memory_limit_bytes[name] for name in group.devices)
         rows.append((
@@ -229,4 +246,10 @@ def _notes(facts: PlanFacts) -> Markup:
     lines += [f"Idle: {idle}."] if idle else []
     lines += idle_lines(facts.problem, facts.idle)
     lines += [hint] if hint else []
+    then_s = _other_step_time_s(facts)
+    if then_s is not None:
+        lines.append(
+            f"When the plan was made, {seconds_text(then_s)} were predicted: of other times, as a "
+            "run learns them, or of another plan. Its bound was about these, and is not shown."
+        )
     return section("Notes", tag("ul", *(tag("li", line) for line in [*lines, *facts.shown.notes])))

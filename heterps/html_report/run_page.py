@@ -9,6 +9,7 @@ from heterps.html_report.charts import Line, chart
 from heterps.html_report.cluster_picture import cluster_picture
 from heterps.html_report.markup import Markup, joined, section, table, tag
 from heterps.html_report.memory_picture import memory_picture
+from heterps.html_report.plan_page import stages_table
 from heterps.html_report.timeline_picture import timeline_picture
 from heterps.reports.console import percent_text, seconds_text
 from heterps.reports.folding import folded_estimate, folded_names, stage_groups
@@ -80,7 +81,7 @@ def run_sections(result: RunResult, facts: RunFacts) -> Markup:
         section("Loss", _losses(result), _evaluations(result)),
         section("What happened", _events(result)),
         section("Devices", _devices(result), note="Of a step of the last plan."),
-        section("The last plan", picture),
+        section("The last plan", picture, stages_table(facts.problem, facts.plan, facts.shown)),
         *_timelines(result, facts),
         section("Memory as predicted", memory_picture(facts.folded(facts.shown), peaks),
                 note="With the peaks that were measured."),
@@ -88,8 +89,8 @@ def run_sections(result: RunResult, facts: RunFacts) -> Markup:
 
 
 def _steps(result: RunResult) -> list[float]:
-    """Numbers of the steps, from 1 as everywhere."""
-    return [float(result.first_step + index + 1) for index in range(len(result.step_times_s))]
+    """Their numbers for people, who count from 1."""
+    return [float(result.first_step + number) for number in range(1, len(result.step_times_s) + 1)]
 
 
 def _step_times(result: RunResult) -> Markup:
@@ -130,13 +131,21 @@ def _events(result: RunResult) -> Markup:
     lines += [f"Went on after step {result.first_step}."] if result.first_step else []
     lines += [f"Newest checkpoint: {result.checkpoint}."] if result.checkpoint else []
     verification = verification_text(result)
-    lines += [f"Verified: {verification}."] if verification else []
+    lines += [f"Verification: {verification}."] if verification else []
     return tag("ul", *(tag("li", line) for line in lines)) if lines else Markup("")
 
 
 def _devices(result: RunResult) -> Markup:
     rows = [_device_row(entries) for entries in alike_devices(result)]
-    headings = ("device", "busy", "bubble", "predicted", "memory", "predicted", "limit")
+    headings = (
+        "device",
+        "busy",
+        "bubble",
+        "bubble predicted",
+        "memory",
+        "memory predicted",
+        "limit",
+    )
     return table(headings, rows, range(1, 7))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from heterps.online.spot_strategies import FullPlans, Ours
+from heterps_configs.documents.numbers import MOST_SECONDS
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings
@@ -36,7 +37,7 @@ KILL_DETECTION_S = 0.05
 # Until the process of a device that comes back could take part: mostly imports.
 START_S = 5.0
 # Without checkpoints there is nothing to go back to but the beginning.
-NEVER_S = 1e12
+NEVER_S = MOST_SECONDS
 
 
 @dataclass(frozen=True)

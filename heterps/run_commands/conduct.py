@@ -23,7 +23,7 @@ from heterps_configs.outputs import folder_lock, try_outputs
 from heterps_envs.problem import Problem
 from heterps_runtime.fleet.agent import LostHostError, serve_host
 from heterps_runtime.fleet.others import OtherHosts
-from heterps_runtime.results.result import RunResult
+from heterps_runtime.results.result import RunResult, VerificationInterrupt
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.run_plan import run_plan
 from heterps_runtime.run.several_hosts import facts_of, join_run
@@ -42,11 +42,13 @@ class RunOutcome(NamedTuple):
         problem: What its plan answers.
         result: None on the hosts that are not host 0.
         watcher: The controller of an online run.
+        interrupt: What ended the training in one process that verifies the run, if anything did.
     """
 
     problem: Problem
     result: RunResult | None = None
     watcher: OnlineController | None = None
+    interrupt: KeyboardInterrupt | None = None
 
 
 def conduct(request: RunRequest) -> RunOutcome:
@@ -97,8 +99,8 @@ def conduct(request: RunRequest) -> RunOutcome:
         if request.is_online:
             watcher = stack.enter_context(make_controller(problem, plan, request.settings))
         with later_start_explained(saving, "" if request.hosts is None else "on every host"):
-            result = _carried_out(request, problem, plan, watcher, group, others)
-    return RunOutcome(problem, result, watcher)
+            result, interrupt = _carried_out(request, problem, plan, watcher, group, others)
+    return RunOutcome(problem, result, watcher, interrupt)
 
 
 def write_trace(request: RunRequest, outcome: RunOutcome) -> None:
@@ -158,9 +160,10 @@ def _carried_out(
     watcher: OnlineController | None,
     group: HostGroup | None,
     others: OtherHosts | None,
-) -> RunResult:
-    """The run itself, shown on stderr and in TensorBoard."""
+) -> tuple[RunResult, KeyboardInterrupt | None]:
+    """The run itself, shown on stderr and in TensorBoard; what ended its verification, if any."""
     settings, title, board = request.settings, f"run {plan.planner}", None
+    interrupt: KeyboardInterrupt | None = None
     with ExitStack() as stack:
         if request.tensorboard is not None:
             board = stack.enter_context(
@@ -173,18 +176,24 @@ def _carried_out(
         with shown(
             problem, settings.steps, title, watcher=watcher, board=board, is_quiet=request.as_json
         ) as hooks:
-            if request.is_elastic:
-                result = run_with_recovery(
-                    problem, plan, settings, hooks,
-                    events=request.events, spot=request.spot, watcher=watcher, others=others,
-                )  # fmt: skip
-            else:
-                result = run_plan(
-                    problem, plan, settings, events=request.events, hooks=hooks, hosts=group
-                )
+            try:
+                if request.is_elastic:
+                    result = run_with_recovery(
+                        problem, plan, settings, hooks,
+                        events=request.events, spot=request.spot, watcher=watcher, others=others,
+                    )  # fmt: skip
+                else:
+                    result = run_plan(
+                        problem, plan, settings, events=request.events, hooks=hooks, hosts=group
+                    )
+            except VerificationInterrupt as stop:
+                result, interrupt = stop.result, stop.cause
+        if request.spot is not None:
+            tolerated = settings.elastic.tolerated_losses
+            request.spot.finish(result, problem, plan, settings.saving, tolerated)
         if board is not None:
             board.finish(result)
-        return result
+        return result, interrupt
 
 
 def _say(text: str) -> None:

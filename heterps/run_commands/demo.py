@@ -16,6 +16,7 @@ from rich.table import Table
 
 from heterps.commands.train import load_config, train_with_progress
 from heterps.comparisons.tables import print_comparison
+from heterps.html_report.page import write_report
 from heterps.online.controller import OnlineController
 from heterps.planning.compare import compare
 from heterps.reports.console import answer, percent_text, say_when_compiling
@@ -40,6 +41,8 @@ from heterps_runtime.run.run_plan import run_plan
 
 MODEL, CLUSTER, HOST = "llama-tiny", "local-emulated", "host-cpu"
 JOB = Job(global_batch_size=32, micro_batch_size=2, dtype="float32", optimizer="adamw")
+PROFILE_FILE, RUN_ONLINE, REPORT_FILE = "profile.yaml", "run-online", "report.html"
+TRAINED, COMPARED = "train", "compare"
 PLAIN_STEPS = 6
 # The slowed device, how much, and when; measurements come every few steps.
 SLOWED, SLOWDOWN, SLOWED_AT = "fast", 3.0, 4
@@ -70,7 +73,7 @@ def run_demo(folder: Path, *, train_s: float, seed: int) -> None:
     """Runs the demo and writes `summary.json`.
 
     Args:
-        folder: Gets profile, policy, plans, runs, TensorBoard files and the summary.
+        folder: Gets profile, policy, plans, runs, TensorBoard files, a page and the summary.
         train_s: Seconds of policy training.
         seed: Of training, planning, parameters and data.
     """
@@ -101,11 +104,14 @@ def _run(folder: Path, train_s: float, seed: int) -> None:
         "The four devices are emulated on this machine: real computation, then sleep until the "
         "emulated time. These are no hardware results."
     )
-    answer.print(
-        f"gap of the policy's plan to the exact optimum, by the closed form: {percent_text(gap, 2)}"
-    )
+    write_report(folder / RUN_ONLINE, folder / REPORT_FILE)
+    answer.print(f"the last run as a page: {folder / REPORT_FILE}")
     answer.print(f"summary: {folder / 'summary.json'} ({seconds:.0f} s in all)")
-    answer.print(f"TensorBoard: tensorboard --logdir {folder}")
+    # Its table HParams has the columns of one kind of run.
+    answer.print(
+        f"TensorBoard: tensorboard --logdir {folder / TRAINED}, or of the planners "
+        f"{folder / COMPARED}"
+    )
 
 
 def _heading(text: str) -> None:
@@ -121,7 +127,7 @@ def _profiled_problem(folder: Path) -> Problem:
         micro_batch_sizes=(JOB.micro_batch_size,),
         dtype=JOB.dtype,
     )
-    path = folder / "profile.yaml"
+    path = folder / PROFILE_FILE
     profile.to_file(path)
     problem = Problem(profile, load_cluster(CLUSTER), JOB, str(path), CLUSTER)
     newest = profile.measurements[-1]
@@ -136,13 +142,14 @@ def _profiled_problem(folder: Path) -> Problem:
 def _trained_policy(folder: Path, train_s: float, seed: int) -> Policy:
     _heading(f"2. Train a placement policy for {train_s:.0f} s")
     config = load_config("quick").changed(budget_s=train_s, total_steps=None, seed=seed)
-    run = folder / "train" / time.strftime("%Y%m%d-%H%M%S")
+    run = folder / TRAINED / time.strftime("%Y%m%d-%H%M%S")
     result = train_with_progress(config, run, command=f"heterps demo --train-seconds {train_s:g}")
     if result.interrupt is not None:
         raise result.interrupt
+    gap = result.scores["greedy_gap_median"]
     answer.print(
-        f"{result.steps:,} environment steps; on unseen problems the greedy policy is "
-        f"{percent_text(result.scores['greedy_gap_median'], 2)} above the optimum in the median"
+        f"{result.passes} passes of imitation, {result.steps:,} environment steps; on unseen "
+        f"problems the greedy policy is {percent_text(gap, 2)} above the optimum in the median"
     )
     assert isinstance(result.policy, Policy), "the config quick is one for chains"
     return result.policy
@@ -157,16 +164,26 @@ def _planned(
     others = ("exact", "annealing", "greedy", "speed-proportional", "even")
     comparison = compare(problem, (trained, *others), seed=seed)
     print_comparison(comparison)
-    write_comparison(comparison, folder / "compare")
+    write_comparison(comparison, folder / COMPARED)
     plans = {
         "even": comparison.results["even"].plan,
         "policy": comparison.results[trained.name].plan,
     }
     for name, plan in plans.items():
-        plan.to_file(folder / f"plan-{name}.yaml")
+        _write_plan(folder, plan, name)
     gap = next(row.closed_form_gap for row in comparison.rows if row.planner == trained.name)
     assert gap is not None
+    # Else it is odd that `exact` is not the first of the table.
+    answer.print(
+        "exact finds the optimum of the closed form; the simulator sees more, and may prefer "
+        f"another plan. By the closed form the policy's plan is {percent_text(gap, 2)} above it."
+    )
     return plans, gap
+
+
+def _write_plan(folder: Path, plan: Plan, name: str) -> None:
+    """Writes a plan that is found to be one of the profile beside it, from wherever it is read."""
+    plan.changed(model_reference=PROFILE_FILE).to_file(folder / f"plan-{name}.yaml")
 
 
 def _run_plain(folder: Path, problem: Problem, plan: Plan, name: str, seed: int) -> Speed:
@@ -189,7 +206,7 @@ def _run_drifting(
     settings = RunSettings(
         steps=ONLINE_STEPS,
         seed=seed,
-        run_directory=str(folder / "run-online"),
+        run_directory=str(folder / RUN_ONLINE),
         online=OnlineSettings(fine_tune_s=FINE_TUNE_S, measure_every=MEASURE_EVERY),
     )
     drift = RunEvent(step=SLOWED_AT, slow=SLOWED, factor=SLOWDOWN)
@@ -201,7 +218,7 @@ def _run_drifting(
         shown(problem, settings.steps, "run online", watcher=watcher) as hooks,
     ):  # fmt: skip
         result = run_plan(problem, plan, settings, events=[drift], hooks=hooks)
-    watcher.plan.to_file(folder / "plan-adapted.yaml")
+    _write_plan(folder, watcher.plan, "adapted")
     return _drifted_speeds(problem, plan, watcher, result)
 
 

@@ -41,7 +41,7 @@ def run_with_recovery(
         settings: Of the run.
         hooks: Who is told.
         events: What is done to devices.
-        spot: A spot trace that is lived through.
+        spot: A spot trace that is lived through; its report is the caller's to finish.
         watcher: The controller of an online run.
         others: The other hosts of a run on several.
     """
@@ -72,12 +72,9 @@ def run_with_recovery(
     heard = replace(hooks, on_plan=on_plan)
     with controller:
         where = Whereabouts(absent, others)
-        result = run_elastic(
+        return run_elastic(
             problem, plan, settings, controller, events=events, where=where, hooks=heard
         )
-    if spot is not None:
-        spot.finish(result, problem, plan, saving, settings.elastic.tolerated_losses)
-    return result
 
 
 def absent_at_first(events: Sequence[RunEvent], plan: Plan) -> list[str]:

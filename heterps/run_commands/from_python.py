@@ -74,6 +74,7 @@ def run(
         trust_code: Code that the plan's model or the settings name runs without a question.
 
     Raises:
+        KeyboardInterrupt: It was interrupted; of `verify` alone, its directory has the result.
         HeterpsError: See `heterps run`; or the program is no function that other processes find.
     """
     if LAUNCHER_VARIABLE in os.environ:
@@ -103,6 +104,8 @@ def run(
     outcome = conduct(request)
     assert outcome.result is not None
     write_trace(request, outcome)
+    if outcome.interrupt is not None:
+        raise outcome.interrupt
     return outcome.result
 
 

@@ -17,7 +17,7 @@ from heterps.run_commands.run_request import RunRequest
 from heterps_configs.errors import HeterpsError
 from heterps_configs.interrupts import ended_by_sigterm, exit_code
 from heterps_runtime.process.rank_log import rank_log_path
-from heterps_runtime.results.result import RunResult
+from heterps_runtime.results.result import RESULT_FILE, RunResult
 
 if TYPE_CHECKING:
     from heterps.online.controller import OnlineController
@@ -29,12 +29,19 @@ def run_run(request: RunRequest) -> None:
         outcome = conduct(request)
     if outcome.result is None:
         return
+    directory = Path(request.settings.run_directory or "")
     try:
         write_trace(request, outcome)
     finally:
         _print(request, outcome.result, outcome.watcher)
-        directory = Path(request.settings.run_directory or "")
         remarks.print(f"logs: {rank_log_path(directory, '*')}", soft_wrap=True)
+    if outcome.interrupt is not None:
+        remarks.print(
+            "interrupted during the training in one process (--verify); the run itself is done, "
+            f"its result: {directory / RESULT_FILE}",
+            soft_wrap=True,
+        )
+        raise typer.Exit(exit_code(outcome.interrupt))
     if outcome.result.verification_error is not None:
         raise HeterpsError("--verify: the training in one process failed; the run itself is done")
 

@@ -20,6 +20,8 @@ _NAMES = {
     "placement/reward": "train/reward",
     "imitation/loss": "train/imitation_loss",
 }
+# stable-baselines3 counts them since its last update alone; ours are for the training.
+_LEFT_OUT = {"time/iterations", "time/time_elapsed", "time/fps", "time/total_timesteps"}
 # Of how a policy is judged, what is looked at first.
 _SHOWN_FIRST = ("_gap_median", "_gap_p95", "greedy_mean", "samples16_mean")
 _REWARD = Chart("reward", ("train/reward",))
@@ -85,7 +87,7 @@ class TrainingBoards(KVWriter):
     ) -> None:
         """Writes numbers; anything else is not written."""
         for name, value in key_values.items():
-            if isinstance(value, int | float | np.number):
+            if name not in _LEFT_OUT and isinstance(value, int | float | np.number):
                 run, tag = _place_of(name)
                 self.board(run).add_scalar(tag, float(value), step)
         for board in self._boards.values():
@@ -124,7 +126,8 @@ class TrainingBoards(KVWriter):
             self._hold(run, tag, step + 1)
         for run, values in scores.items():
             results = {f"train_score/{name}": value for name, value in values.items()}
-            self.board(run).add_results({"set": run, **settings}, results, step)
+            # By this name it is in front, where it tells the rows of a training apart.
+            self.board(run).add_results({"against": run, **settings}, results, step)
 
     def close(self) -> None:
         """Ends the files."""

@@ -242,7 +242,7 @@ class TrainingRun(Generic[PolicyType]):
             name: value
             for name, value in plain.items()
             if isinstance(value, kinds)
-            and name != "description"
+            and name not in ("description", *self._config.report_fields)
             and (name == "seed" or value != fields[name].default)
         }
         self._boards.finish(shown, self.learner.by_set(scores), self.learner.curve_step)
@@ -308,7 +308,14 @@ def check_directory(config: TrainingConfig, directory: Path, resume: bool) -> No
         for name in config.fixed_fields:
             old, new = getattr(before, name), getattr(config, name)
             if old != new:
-                raise HeterpsError(f"{directory}: was trained with {name} {old}, not {new}")
+                raise HeterpsError(
+                    f"{directory}: was trained with {name} {_as_in_file(old)}, "
+                    f"not {_as_in_file(new)}"
+                )
+
+
+def _as_in_file(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def read_checkpoint(directory: Path) -> State:

@@ -61,12 +61,22 @@ class TrainingConfig(Document):
         evaluation_every_s: Seconds between two evaluations.
         checkpoint_every_s: Seconds between two checkpoints.
         num_threads: Of torch. The networks are so small that a second thread seldom pays.
-        fixed_fields: What a checkpoint has room for: these cannot change when a run goes on.
+        fixed_fields: What weights, problems and random numbers of a checkpoint go by: these cannot
+            change when a run goes on.
         range_fields: Smallest and largest of something.
+        report_fields: How often a run tells of itself, and by what: nothing that is learned goes by
+            them.
     """
 
     fixed_fields: ClassVar[tuple[str, ...]]
     range_fields: ClassVar[tuple[str, ...]]
+    report_fields: ClassVar[tuple[str, ...]] = (
+        "evaluation_problems",
+        "evaluation_every_s",
+        "checkpoint_every_s",
+        "curve_problems",
+        "num_threads",
+    )
 
     description: str = ""
     seed: Seed = 0
@@ -142,6 +152,7 @@ class ChainTrainingConfig(TrainingConfig):
         "seed",
         "layers",
         "classes",
+        "devices_per_class",
         "pool_size",
         "num_environments",
     )
@@ -272,7 +283,14 @@ class GraphTrainingConfig(TrainingConfig):
             tenth.
     """
 
-    fixed_fields: ClassVar = ("hidden", "node_width", "message_rounds")
+    fixed_fields: ClassVar = (
+        "seed",
+        "nodes",
+        "devices",
+        "hidden",
+        "node_width",
+        "message_rounds",
+    )
     range_fields: ClassVar = ("nodes", "devices")
 
     problems: Literal["graphs"]

@@ -12,7 +12,6 @@ the numbers.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.examples.command_line import ExampleParser, errors_in_one_line
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES
 from heterps_runtime.training.program import TrainingProgram
 
@@ -103,4 +103,7 @@ def make() -> TrainingProgram:
 
 
 if __name__ == "__main__":
-    generate(sys.argv[1])
+    parser = ExampleParser(__doc__)
+    parser.add_argument("file", metavar="FILE", help="where to write the log")
+    with errors_in_one_line():
+        generate(parser.parse_args().file)

@@ -8,12 +8,16 @@ dtype. The token embedding is frozen.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
+from heterps_runtime.examples.command_line import (
+    ExampleParser,
+    errors_in_one_line,
+    positive_count,
+)
 from heterps_runtime.own_loop.trainer import PipelineTrainer
 from heterps_runtime.training.program import TrainingProgram
 
@@ -59,6 +63,11 @@ def main(plan: str, steps: int = 20, weights: str | None = None) -> list[float]:
 
 
 if __name__ == "__main__":
-    num_steps = int(sys.argv[2]) if sys.argv[2:] else 20
-    found = main(sys.argv[1], num_steps, *sys.argv[3:4])
+    parser = ExampleParser(__doc__)
+    parser.add_argument("plan", metavar="PLAN")
+    parser.add_argument("steps", metavar="STEPS", nargs="?", type=positive_count, default=20)
+    parser.add_argument("weights", metavar="WEIGHTS", nargs="?")
+    given = parser.parse_args()
+    with errors_in_one_line():
+        found = main(given.plan, given.steps, given.weights)
     print(f"loss {found[0]:.4f} -> {found[-1]:.4f}", flush=True)

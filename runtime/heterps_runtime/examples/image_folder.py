@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.examples.command_line import ExampleParser, errors_in_one_line
 from heterps_runtime.training.program import TrainingProgram
 
 CLASSES = ("cross", "disc", "frame", "square")
@@ -119,4 +119,7 @@ def make() -> TrainingProgram:
 
 
 if __name__ == "__main__":
-    generate(sys.argv[1])
+    parser = ExampleParser(__doc__)
+    parser.add_argument("folder", metavar="FOLDER", help="where to write the pictures")
+    with errors_in_one_line():
+        generate(parser.parse_args().folder)

@@ -7,12 +7,16 @@ The plan cuts `heterps_runtime.examples.ctr:click_through_tiny` behind its last 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
 
+from heterps_runtime.examples.command_line import (
+    ExampleParser,
+    errors_in_one_line,
+    positive_count,
+)
 from heterps_runtime.examples.ctr import NUM_DENSE, NUM_TABLES, click_through_tiny
 from heterps_runtime.own_loop.trainer import PipelineTrainer
 from heterps_runtime.training.program import TrainingProgram
@@ -44,5 +48,10 @@ def main(plan: str, steps: int = 20) -> list[float]:
 
 
 if __name__ == "__main__":
-    found = main(sys.argv[1], *map(int, sys.argv[2:3]))
+    parser = ExampleParser(__doc__)
+    parser.add_argument("plan", metavar="PLAN")
+    parser.add_argument("steps", metavar="STEPS", nargs="?", type=positive_count, default=20)
+    given = parser.parse_args()
+    with errors_in_one_line():
+        found = main(given.plan, given.steps)
     print(f"loss {found[0]:.4f} -> {found[-1]:.4f}", flush=True)

@@ -139,6 +139,19 @@ class RunResult(Document):
         return median_step_time_s(self.step_times_s, self.generations, range(first_step, stop))
 
 
+class VerificationInterrupt(KeyboardInterrupt):
+    """An interrupt during the training in one process: the run itself is done.
+
+    Attributes:
+        result: Of the run; it is in the run directory, too.
+        cause: The interrupt.
+    """
+
+    def __init__(self, result: RunResult, cause: KeyboardInterrupt) -> None:
+        super().__init__(*cause.args)
+        self.result, self.cause = result, cause
+
+
 def median_step_time_s(
     step_times_s: Sequence[float], generations: Sequence[int], steps: range
 ) -> float:

@@ -18,7 +18,12 @@ from heterps_runtime.results.generation import Generation
 from heterps_runtime.results.link_times import Taken, measured_seconds
 from heterps_runtime.results.measurements import newest_measurements
 from heterps_runtime.results.progress import DoneSteps, StepProgress
-from heterps_runtime.results.result import RESULT_FILE, Evaluation, RunResult
+from heterps_runtime.results.result import (
+    RESULT_FILE,
+    Evaluation,
+    RunResult,
+    VerificationInterrupt,
+)
 from heterps_runtime.results.step_figures import StepFigures, step_figures
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.verify import REFERENCE_FILE, max_difference
@@ -119,6 +124,9 @@ class RunState:
 
         Args:
             reference: Trains the same in one process; None where the run is not to be verified.
+
+        Raises:
+            VerificationInterrupt: The user ended the training in one process.
         """
         found = self._written(self.result())
         if reference is None:
@@ -127,6 +135,9 @@ class RunState:
             reference()
         except HeterpsError as error:
             return self._written(found.changed(verification_error=str(error)))
+        except KeyboardInterrupt as cause:
+            kept = self._written(found.changed(verification_error="it was interrupted"))
+            raise VerificationInterrupt(kept, cause) from cause
         difference = self._max_loss_difference()
         return self._written(found.changed(is_verified=True, max_loss_difference=difference))
 

@@ -1,6 +1,7 @@
 """A run of either kind leaves all that it should, resumes exactly, and can be interrupted."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -83,13 +84,17 @@ def test_a_run_leaves_policy_checkpoint_curves_and_scores(trained: Runs, kind: s
     for name, expected in CURVES[kind].items():
         assert expected <= curves[name]
     assert {"train_time/steps_per_second", "train_time/cpu_seconds"} <= curves["learning"]
+    assert not {"train_time/fps", "train_time/time_elapsed"} & curves["learning"], "of one update"
     first = {tag for tags in curves.values() for tag in tags if tag.startswith("train/")}
     assert len(first) <= 8, "few charts come first"
     main = "held-out" if kind == "graphs" else "development"
     for name in finite_scores(result.scores):
         given, _, rest = name.rpartition("/")
         assert f"train_score/{rest}" in curves[given or main]
-    assert "_hparams_/session_start_info" in boards[main].summary_metadata
+    row = boards[main].summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    assert b"against" in row
+    assert main.encode() in row
+    assert b"evaluation_every_s" not in row, "by what nothing is learned"
     board = boards["learning"]
     assert "custom_scalars__config__" in board.Tags()["tensors"]
     texts = [
@@ -205,8 +210,13 @@ def test_a_longer_budget_continues_the_curve(trained: Runs, tmp_path: Path) -> N
 
 def test_a_directory_with_another_run_is_refused(trained: Runs, tmp_path: Path) -> None:
     changes: dict[str, dict[str, Any]] = {
-        "chains": {"hidden": 32, "pool_size": 25, "num_environments": 8},
-        "graphs": {"hidden": 32, "node_width": 4},
+        "chains": {
+            "hidden": 32,
+            "pool_size": 25,
+            "num_environments": 8,
+            "devices_per_class": (1, 7),
+        },
+        "graphs": {"hidden": 32, "node_width": 4, "devices": (2, 5), "nodes": (8, 20), "seed": 7},
         "price": {"objective": "budget"},
     }
     for kind, fields in changes.items():
@@ -216,8 +226,12 @@ def test_a_directory_with_another_run_is_refused(trained: Runs, tmp_path: Path) 
         with pytest.raises(HeterpsError, match=r"no checkpoint\.pt to resume from"):
             train(config, tmp_path, resume=True)
         for name, value in fields.items():
-            message = f"was trained with {name} {getattr(config, name)}, not {value}"
-            with pytest.raises(HeterpsError, match=message):
+            old, new = (
+                list(each) if isinstance(each, tuple) else each
+                for each in (getattr(config, name), value)
+            )
+            message = f"was trained with {name} {old}, not {new}"
+            with pytest.raises(HeterpsError, match=re.escape(message)):
                 train(config.changed(**{name: value}), folder, resume=True)
     assert not list(tmp_path.iterdir())
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from heterps_configs.documents.plan import Plan
 from heterps_configs.library import load_cluster
 from tests.heterps.html_report.test_markup import Reader
 from tests.heterps.small_profiles import PLAIN
@@ -19,7 +20,7 @@ Heterps = Callable[..., Any]
 ALLOWED = {
     "html", "head", "meta", "title", "style", "body", "h1", "h2", "section", "p", "div", "span",
     "b", "small", "i", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "svg", "path",
-    "line", "text",
+    "line", "text", "circle",
 }  # fmt: skip
 
 
@@ -49,6 +50,21 @@ def test_a_plan_is_shown_with_what_would_help(heterps: Heterps, plan: Path, tmp_
         assert title in words
     assert "blocks on local-emulated" in words
     assert "sets the pace" in words
+
+
+def test_a_bound_of_other_times_than_are_shown_is_not_shown(
+    heterps: Heterps, plan: Path, tmp_path: Path
+) -> None:
+    page, made = tmp_path / "page.html", Plan.from_file(plan)
+    assert heterps("report", plan, "-o", page).code == 0
+    assert re.search(r"best planwithin [\d.]+ % of a bound of all plans", checked(page).words)
+    assert made.predicted_step_time_s is not None
+    # As of a run that has learned that its devices are slower.
+    made.changed(predicted_step_time_s=1.5 * made.predicted_step_time_s).to_file(plan)
+    assert heterps("report", plan, "-o", page).code == 0
+    words = checked(page).words
+    assert "unknownfrom the best plandistance to the optimum unknown" in words
+    assert "When the plan was made, " in words
 
 
 def test_memory_is_beside_what_plans_may_use_everywhere(heterps: Heterps, tmp_path: Path) -> None:
@@ -98,6 +114,8 @@ def test_a_run_is_shown_beside_what_was_predicted(heterps: Heterps, tmp_path: Pa
     words = checked(page).words
     for title in ("Step time", "Loss", "A step as measured", "The same step as predicted"):
         assert title in words
+    assert "stagedevicestypelayersmemorycarried out" in words
+    assert "123step" in words, "marks of the axis of steps, which count from 1"
 
 
 @pytest.mark.parametrize(

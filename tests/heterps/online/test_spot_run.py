@@ -97,6 +97,22 @@ def test_measured_seconds_are_parted_by_cause() -> None:
     assert sum(lost.values()) == pytest.approx(4.0 - 2.0)
 
 
+def test_a_run_that_saves_nothing_has_its_report_too(plan: Path, trace: Path) -> None:
+    class Result:
+        recoveries = ()
+        step_times_s = losses = (2.0, 2.0)
+        first_step = 0
+
+    found, problem = load_plan_and_problem(plan)
+    spot = SpotRun.of(trace, 600)
+    spot.events(problem, found)
+    spot._times_s = [0.0, 2.0]
+    spot.finish(Result(), problem, found, checkpoint=None, tolerated=1)  # type: ignore[arg-type]
+    assert spot.report is not None
+    assert spot.report.duration_s == 4.0
+    assert spot.report.predicted_changes > 0
+
+
 def test_a_trace_is_one_and_needs_an_elastic_run(heterps: Heterps, plan: Path, trace: Path) -> None:
     outcome = heterps("run", plan, "--events", trace)
     assert outcome.code == 2

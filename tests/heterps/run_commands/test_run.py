@@ -17,7 +17,9 @@ from heterps.commands.train import load_config
 from heterps.reports.run_tensorboard import NAMES as BOARD_RUNS
 from heterps.run_commands import demo
 from heterps_configs.errors import HeterpsError
+from heterps_configs.interrupts import Terminated
 from heterps_runtime.huggingface.source import huggingface_source
+from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.rank_errors import RankError
 from heterps_runtime.tracing.trace import trace_source
 
@@ -195,6 +197,11 @@ def test_the_demo_goes_through_and_writes_its_summary(
         assert set(summary[name]) == {"predicted_samples_per_s", "measured_samples_per_s"}
     predicted = {name: summary[name]["predicted_samples_per_s"] for name in ("even", "policy")}
     assert predicted["policy"] > 1.5 * predicted["even"]
+    assert "Run of llama-small on local-emulated" in (tmp_path / "report.html").read_text()
+    # From another folder than the demo was in.
+    monkeypatch.chdir(tmp_path)
+    for name in ("even", "policy", "adapted"):
+        assert heterps("simulate", f"plan-{name}.yaml").code == 0
 
 
 def test_an_interrupt_says_what_there_is_to_go_on_from(
@@ -229,6 +236,33 @@ def test_sigterm_ends_a_run_as_an_interrupt_does(
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+def test_an_interrupt_of_the_verification_leaves_the_result_of_the_run(
+    heterps: Heterps,
+    plan: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stop: type[KeyboardInterrupt],
+    code: int,
+) -> None:
+    def interrupted(*arguments: object) -> None:
+        raise stop
+
+    monkeypatch.setattr("heterps_runtime.run.run_plan.run_reference", interrupted)
+    run, trace = tmp_path / "run", tmp_path / "trace.json"
+    outcome = heterps(
+        "run", plan, "--steps", 2, "--verify", "--run-directory", run, "--trace", trace
+    )
+    assert outcome.code == code
+    assert "loss    " in outcome.out
+    assert "verify      the training in one process failed: it was interrupted" in outcome.out
+    assert "nothing was saved" not in outcome.err
+    result = run / "run-result.json"
+    assert outcome.err.endswith(f"the run itself is done, its result: {result}\n")
+    assert RunResult.from_file(result).verification_error == "it was interrupted"
+    assert trace.exists()
+
+
 def test_a_run_that_cannot_be_verified_shows_its_result_and_fails(
     heterps: Heterps, plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +279,7 @@ def test_a_run_that_cannot_be_verified_shows_its_result_and_fails(
     assert "error: --verify: the training in one process failed" in outcome.err
     report = tmp_path / "report.html"
     assert heterps("report", tmp_path, "-o", report).code == 0
-    assert f"Verified: {failure}" in report.read_text()
+    assert f"Verification: {failure}" in report.read_text()
 
 
 def test_the_error_of_a_failed_rank_names_its_log(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -123,3 +125,57 @@ def test_a_log_that_is_none_is_refused(
     monkeypatch.setenv("CLICKS", str(log))
     with pytest.raises(HeterpsError, match=re.escape(message)):
         click_log.make()
+
+
+@pytest.mark.parametrize(
+    ("name", "needed", "start"),
+    [
+        ("click_log", "FILE", "python -m heterps_runtime.examples.click_log clicks.csv"),
+        ("image_folder", "FOLDER", "python -m heterps_runtime.examples.image_folder pictures"),
+        ("finetune_llama", "PLAN", "finetune_llama PLAN [STEPS] [WEIGHTS]"),
+        ("train_click_through", "PLAN", "train_click_through PLAN [STEPS]"),
+    ],
+)
+def test_an_example_without_arguments_says_in_one_line_what_it_needs(
+    name: str,
+    needed: str,
+    start: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _code_of(name, [], monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert said.splitlines() == [said.strip()]
+    assert said.startswith(f"error: the following arguments are required: {needed}; usage: ")
+    assert start in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["plan.yaml", "0"], "STEPS: '0' is no whole number above 0; usage: "),
+        (["plan.yaml", "many"], "STEPS: 'many' is no whole number above 0; usage: "),
+        (["nowhere.yaml", "5"], "nowhere.yaml: cannot be read: No such file or directory"),
+    ],
+)
+def test_an_example_that_cannot_start_says_why_in_one_line(
+    arguments: list[str],
+    what: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert _code_of("train_click_through", arguments, monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert said.splitlines() == [said.strip()]
+    assert said.startswith("error: ")
+    assert what in said
+
+
+def _code_of(name: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> object:
+    """Of an example that ends before it has done anything."""
+    monkeypatch.setattr(sys, "argv", [name, *arguments])
+    # Other tests have imported some of them.
+    monkeypatch.delitem(sys.modules, f"{PLACES}{name}", raising=False)
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module(f"{PLACES}{name}", run_name="__main__")
+    return end.value.code
