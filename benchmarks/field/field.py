@@ -119,6 +119,9 @@ def run(options: argparse.Namespace, parts: Sequence[str]) -> None:
             "each planner and problem."
         )
         command = f"python benchmarks/field/field.py --set {name} --markdown FILE"
+        if processes > 1:
+            what += f" `{AUTO}` searches in {processes} processes, each with as much."
+            command += f" --processes {processes}"
         write_text(Path(options.markdown), markdown(tables, summary, command, what))
 
 
