@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,21 @@ class ProblemDocuments:
         """Copies (`dataclasses.replace`) share what is known of the cluster."""
         if self.known_links is None or self.known_links.cluster is not self.cluster:
             object.__setattr__(self, "known_links", Links(self.cluster))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Its fields alone.
+
+        What is known of them is found again where it is needed; here one thread may learn more of
+        a problem while another one pickles it.
+        """
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {
+            "known_links": None
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """As after `__init__`."""
+        self.__dict__.update(state)
+        self.__post_init__()
 
     @property
     def links(self) -> Links:

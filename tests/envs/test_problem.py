@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import fields, replace
 
 import numpy as np
@@ -110,6 +111,18 @@ def test_what_is_known_of_a_cluster_is_shared_by_its_problems_and_by_no_others()
     assert [entry.count for entry in other.classes] == [
         entry.count for entry in three_nodes().classes
     ]
+
+
+def test_what_is_known_of_a_problem_is_not_sent_to_other_processes() -> None:
+    """One thread may pickle a problem of which another one finds out more."""
+    problem = equal_nodes()
+    problem.derived["a bound"] = lambda: 1.0  # which cannot be pickled
+    assert problem.tables is problem.tables
+    sent = pickle.loads(pickle.dumps(problem))
+    assert sent == problem
+    assert sent.__dict__.keys() == {each.name for each in fields(Problem)}
+    assert sent.links is not problem.links
+    np.testing.assert_array_equal(sent.tables.latency_s, problem.tables.latency_s)
 
 
 def test_a_node_with_a_link_of_its_own_equals_no_other() -> None:

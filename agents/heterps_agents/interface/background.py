@@ -85,13 +85,19 @@ class BackgroundWorker:
 
     def _send(self) -> None:
         assert self._process.stdin is not None
-        with suppress(*_BROKEN):
+        try:
             while (make := self._asked.get()) is not None:
                 request = make()
                 if request is not None:
                     # Whole, so that what cannot be pickled breaks no message.
                     self._process.stdin.write(pickle.dumps(request))
                     self._process.stdin.flush()
+        except _BROKEN:
+            pass
+        except BaseException:
+            # It would wait for ever for what never comes, and others for its answer.
+            self._process.kill()
+            raise
 
     def _receive(self) -> None:
         assert self._process.stdout is not None
@@ -133,8 +139,10 @@ def serve(
 
 
 def _read(source: BinaryIO, requests: queue.SimpleQueue[object]) -> None:
-    with suppress(*_BROKEN):
+    try:
         while True:
             requests.put(pickle.load(source))
-    # Whoever asked is gone; the main thread may be in the middle of an answer.
-    os._exit(0)
+    finally:
+        # Whoever asked is gone, or asks what is unknown here; the main thread may be in the middle
+        # of an answer.
+        os._exit(0)
