@@ -13,12 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-import torch._dynamo  # once for all ranks that are forked from here: optimizers load it
 from torch import Tensor, nn
 
 from heterps import PipelineTrainer, TrainingProgram
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.process.without_compiler import keep_compiler_out
 from tests.runtime.imitations import Imitation
+
+keep_compiler_out()
 
 BATCH = 16
 # Longer than a test waits: a rank that learns of a fault only from another's end would be late.

@@ -1,7 +1,5 @@
 """One rank of a recovery between processes; one of them is killed in the middle of it.
 
-    python -m tests.runtime.recovery_script FOLDER RANK
-
 Rank 0 is new, the two others hold trained stages. Rank 2 ends when all look for checkpoints; the
 others find its connections closed, meet again, and recover without it. Results are in `RANK.json`.
 """
@@ -10,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -23,6 +20,7 @@ from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_envs.problem import Problem
 from heterps_runtime.elastic.state_recovery import Recovered, recover
 from heterps_runtime.execution.local_run import LocalRun
+from heterps_runtime.process.without_compiler import keep_compiler_out
 from heterps_runtime.stages.build import build_stages
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.stages.start_values import Blank
@@ -38,8 +36,11 @@ from tests.runtime.small_runs import DEVICES, chain_of, problem_of
 STEPS, SAVED = 3, 2
 
 
-def main(folder: Path, rank: int) -> None:
+def main(arguments: list[str]) -> int:
+    """Recovers twice, and says what came of it."""
+    folder, rank = Path(arguments[0]), int(arguments[1])
     torch.set_num_threads(1)
+    keep_compiler_out()
     problem = problem_of("sequential")
     run = LocalRun(specification_of(problem, chain_of(problem, 2, 4, devices=DEVICES[:3])))
     for step in range(STEPS):
@@ -68,6 +69,7 @@ def main(folder: Path, rank: int) -> None:
         "names": sorted(state),
     }
     (folder / f"{rank}.json").write_text(json.dumps(result))
+    return 0
 
 
 def _recovered(
@@ -88,7 +90,3 @@ def _recovered(
 
 def _end() -> tuple[list[SavedStep], list[str]]:
     os._exit(9)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-import torch._dynamo  # once for all ranks that are forked from here: optimizers load it
 from torch import Tensor, nn
 
 from heterps import PipelineTrainer, TrainingProgram
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.process.without_compiler import keep_compiler_out
+
+keep_compiler_out()
 
 STEPS = 3
 BATCH = 16

@@ -24,6 +24,7 @@ from torch import nn
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.yaml_files import write_text
 from heterps_runtime.process.allocator import keep_freed_memory
+from heterps_runtime.process.without_compiler import keep_compiler_out
 from heterps_runtime.profiling.collectives import measured_collectives, num_groups
 from heterps_runtime.run.worker import report_error, watch_parents
 from heterps_runtime.stages.optimizer import build_optimizer
@@ -54,24 +55,26 @@ def main(arguments: list[str]) -> int:
     """Measures, and leaves the results in a directory.
 
     Args:
-        arguments: The directory, how many rounds processes compute side by side, and the seconds
-            of a phase.
+        arguments: The directory, how many rounds processes compute side by side, the seconds of a
+            phase, and how many messages of each size there are.
 
     Returns:
         The exit code.
     """
     directory, num_rounds, phase_s = Path(arguments[0]), int(arguments[1]), float(arguments[2])
+    num_messages = int(arguments[3])
     rank = int(os.environ.get("RANK", "0"))
     watch_parents()
     torch.set_num_threads(1)
     keep_freed_memory()
+    keep_compiler_out()
     try:
         communicator = Communicator()
         layers, optimizers = _layers_to_run(), _steps_to_take()
         world = communicator.world_size
         kinds = len(layers) + len(optimizers)
         begin = _told(rank, world * (world - 1) + num_groups(world) + kinds)
-        links = _links(communicator, begin)
+        links = _links(communicator, num_messages, begin)
         collectives = [found._asdict() for found in measured_collectives(communicator, begin)]
         together = _each_together(communicator, layers, num_rounds, phase_s, begin)
         steps = _each_together(communicator, optimizers, num_rounds, phase_s, begin)
@@ -110,7 +113,7 @@ class _Link(NamedTuple):
     seconds: dict[int, list[float]]
 
 
-def _links(communicator: Communicator, begin: Begin) -> list[dict[str, Any]]:
+def _links(communicator: Communicator, num_messages: int, begin: Begin) -> list[dict[str, Any]]:
     """For each ordered pair of ranks, seconds of messages by size."""
     own: list[_Link] = []
     for source in range(communicator.world_size):
@@ -119,19 +122,19 @@ def _links(communicator: Communicator, begin: Begin) -> list[dict[str, Any]]:
                 begin(f"messages from process {source} to {destination}")
                 communicator.barrier()
                 with talking():
-                    seconds = _one_way(communicator.rank, source, destination)
+                    seconds = _one_way(communicator.rank, source, destination, num_messages)
                 if communicator.rank == destination:
                     own.append(_Link(source, destination, seconds))
     gathered = communicator.gather(own, list[_Link])
     return [entry._asdict() for entries in gathered for entry in entries]
 
 
-def _one_way(rank: int, source: int, destination: int) -> dict[int, list[float]]:
+def _one_way(rank: int, source: int, destination: int, num_messages: int) -> dict[int, list[float]]:
     """Seconds by message size, on the receiver; nothing on the other ranks.
 
     The receiver asks for the message before the sender sends it, as a pipeline does.
     """
-    order = [size for size in MESSAGE_BYTES for _ in range(NUM_MESSAGES)]
+    order = [size for size in MESSAGE_BYTES for _ in range(num_messages)]
     random.Random(source * 64 + destination).shuffle(order)
     order = [MESSAGE_BYTES[0]] * NUM_WARM_UPS + order
     found: dict[int, list[float]] = {}

@@ -19,7 +19,12 @@ import numpy as np
 from heterps_configs.documents.cluster import Collective, CollectiveKind, Link
 from heterps_configs.documents.job import Optimizer
 from heterps_configs.documents.numbers import LEAST_BYTES_PER_S, MOST_BYTES_PER_S
-from heterps_runtime.profiling.host_worker import NUM_ROUNDS, PHASE_S, RESULT_FILE
+from heterps_runtime.profiling.host_worker import (
+    NUM_MESSAGES,
+    NUM_ROUNDS,
+    PHASE_S,
+    RESULT_FILE,
+)
 from heterps_runtime.run.launcher import run_ranks
 
 TIMEOUT_S = 180.0
@@ -165,6 +170,7 @@ def measure_host(
     directory: Path | None = None,
     num_rounds: int = NUM_ROUNDS,
     phase_s: float = PHASE_S,
+    num_messages: int = NUM_MESSAGES,
     progress: Callable[[int, int, str], None] = lambda done, total, text: None,
 ) -> MeasuredHost:
     """Starts processes that measure their links and their disturbance; about half a minute.
@@ -174,6 +180,7 @@ def measure_host(
         directory: Where log and results are left; by default a temporary one.
         num_rounds: How often processes compute side by side, and alone; at least 2.
         phase_s: Seconds of each time; a call is measured at least once.
+        num_messages: Of each size and direction; at least 2.
         progress: Called with (done, total, what is measured next), and at the end.
 
     Raises:
@@ -181,9 +188,11 @@ def measure_host(
     """
     assert num_processes >= 2
     assert num_rounds >= 2
+    assert num_messages >= 2
     with tempfile.TemporaryDirectory() as temporary:
         folder = directory or Path(temporary)
-        module, arguments = "heterps_runtime.profiling.host_worker", [str(num_rounds), str(phase_s)]
+        module = "heterps_runtime.profiling.host_worker"
+        arguments = [str(number) for number in (num_rounds, phase_s, num_messages)]
         total = 0
 
         def show(line: dict[str, Any]) -> None:

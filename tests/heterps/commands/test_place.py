@@ -149,7 +149,7 @@ def test_planning_imports_neither_torch_nor_stable_baselines(blocks: Path) -> No
         "import sys\n"
         "from heterps.cli.app import main\n"
         "try:\n"
-        f"    main(['place', {str(blocks)!r}, '-c', 'a100-v100-t4', '--json'])\n"
+        f"    main(['place', {str(blocks)!r}, '-c', 'local-emulated', '--json'])\n"
         "except SystemExit as stop:\n"
         "    assert not stop.code, stop.code\n"
         "heavy = {'torch', 'stable_baselines3', 'sb3_contrib', 'gymnasium', 'matplotlib'}\n"

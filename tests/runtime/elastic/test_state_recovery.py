@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -17,6 +15,8 @@ from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_runtime.execution.local_run import LocalRun
+from heterps_runtime.process.template import Template
+from heterps_runtime.run.launcher import worker_environment
 from heterps_runtime.stages.owned_stages import OwnedStages
 from heterps_runtime.state.checkpoint import counts_elsewhere, load_state_dict, pieces_of
 from heterps_runtime.state.checkpoint_tiers import CheckpointTiers, SavedStep
@@ -371,14 +371,10 @@ def test_joining_device_gets_all_from_replicas_and_idle_ones_nothing(dtype: str)
 
 @pytest.mark.slow
 def test_lost_rank_ends_a_recovery_at_once_and_the_others_begin_again(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.runtime.recovery_script", str(tmp_path)]
-    ranks = [subprocess.Popen([*command, str(rank)]) for rank in range(3)]
-    try:
-        assert [process.wait(timeout=240) for process in ranks] == [0, 0, 9]
-    finally:
-        for process in ranks:
-            process.kill()
-            process.wait()
+    log, environment = tmp_path / "log", worker_environment(1)
+    with Template("tests.runtime.recovery_script", environment, log) as template:
+        ranks = [template.fork([str(tmp_path), str(rank)], environment, log) for rank in range(3)]
+        assert [process.wait(timeout=240) for process in ranks] == [0, 0, 9], log.read_text()
     results = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     names: list[str] = []
     for result in results:

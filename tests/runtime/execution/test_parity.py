@@ -26,7 +26,7 @@ def _check_any_plan(data: st.DataObject, models: tuple[str, ...], schedule: Sche
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=12)
+@settings(_SETTINGS, max_examples=10)
 def test_random_plans_train_like_one_process(schedule: Schedule, data: st.DataObject) -> None:
     _check_any_plan(data, TINY, schedule)
 
@@ -34,7 +34,7 @@ def test_random_plans_train_like_one_process(schedule: Schedule, data: st.DataOb
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=8)
+@settings(_SETTINGS, max_examples=5)
 def test_random_plans_of_real_models_train_like_one_process(
     schedule: Schedule, data: st.DataObject
 ) -> None:

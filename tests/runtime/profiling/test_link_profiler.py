@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.job import Optimizer
+from heterps_configs.errors import HeterpsError
+from heterps_runtime.profiling import host_worker
 from heterps_runtime.profiling.host_worker import MESSAGE_BYTES
 from heterps_runtime.profiling.link_profiler import (
     MeasuredHost,
@@ -79,10 +82,28 @@ def test_directions_are_kept_apart_where_they_differ_by_more_than_their_spread(
         assert FAST.latency_s < link.latency_s < SLOW.latency_s
 
 
+def test_processes_that_measure_do_not_import_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """An optimizer would: for a second of each process."""
+    called: list[str] = []
+    for name in ("watch_parents", "keep_freed_memory", "keep_compiler_out"):
+        monkeypatch.setattr(host_worker, name, lambda name=name: called.append(name))
+
+    def stop() -> None:
+        raise HeterpsError("before there is anything to measure")
+
+    monkeypatch.setattr(host_worker, "Communicator", stop)
+    assert host_worker.main([str(tmp_path), "2", "0.01", "3"]) == 1
+    assert "keep_compiler_out" in called
+
+
 @pytest.mark.slow
 def test_two_processes_measure_their_links_both_ways() -> None:
     shown: list[tuple[int, int, str]] = []
-    host = measure_host(2, num_rounds=2, phase_s=0.01, progress=lambda *told: shown.append(told))
+    host = measure_host(
+        2, num_rounds=2, phase_s=0.01, num_messages=3, progress=lambda *told: shown.append(told)
+    )
     assert [done for done, *_ in shown] == list(range(shown[0][1] + 1))
     assert [text for _, _, text in shown[:2]] == [
         "messages from process 0 to 1",
