@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import runpy
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +24,6 @@ from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.problem import Problem
 from heterps_runtime.models.build import build_module
-from heterps_runtime.run.launcher import run_ranks
 from heterps_runtime.state.checkpoint_files import (
     CheckpointDocument,
     layer_sizes,
@@ -31,7 +33,6 @@ from heterps_runtime.state.checkpoint_files import (
 from heterps_runtime.state.checkpoint_storage import write_tensors
 from heterps_runtime.state.layout import VALUE, checkpoint_key
 from tests.heterps.exports.small_plans import CUTS, ONE, chain_of
-from tests.runtime.networks import free_port
 
 
 @pytest.fixture(scope="module")
@@ -309,13 +310,16 @@ def test_names_out_of_documents_become_no_code_of_a_script(
 @pytest.mark.slow
 def test_the_script_for_torch_trains_as_one_process_does(problem: Problem, tmp_path: Path) -> None:
     plan = chain_of(problem, (("a100-0",), ("v100-0",)), cuts=((0, 9), (10, 15)))
-    folder = tmp_path / "out"
-    export_plan(problem, plan, "torch-pipelining", folder)
-    run_ranks("tests.heterps.exports.script_ranks", 2, folder, 240, [str(free_port())])
-    printed = "".join((folder / f"printed-{rank}.txt").read_text() for rank in range(2))
-    losses = [float(text) for text in re.findall(r"loss ([\d.]+)", printed)]
-    assert len(losses) == 3, printed
-    train: Any = runpy.run_path(str(folder / "train.py"))
+    export_plan(problem, plan, "torch-pipelining", tmp_path / "out")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    run = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         "train.py"],
+        cwd=tmp_path / "out", env=environment, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    losses = [float(text) for text in re.findall(r"loss ([\d.]+)", run.stdout)]
+    assert len(losses) == 3, run.stderr[-2000:]
+    train: Any = runpy.run_path(str(tmp_path / "out" / "train.py"))
     torch.manual_seed(0)
     inputs, target = train["example"](8)
     output = train["first_output"](train["build_model"]()(*inputs))
