@@ -5,6 +5,9 @@ import pytest
 
 from heterps_agents.learned.policy import Policy
 from heterps_envs.environments.stage.state import feature_sizes
+from tests.short_proofs import short_proofs
+
+__all__ = ["random_policy", "random_price_policy", "short_proofs", "untrained"]
 
 
 @pytest.fixture(scope="session")

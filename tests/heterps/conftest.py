@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from heterps.cli.app import main
-from heterps_envs.step_bounds import question
 from tests.heterps.small_profiles import blocks_profile
 from tests.kept_templates import own_templates, templates_wait
+from tests.short_proofs import short_proofs
 
-__all__ = ["own_templates", "templates_wait"]
+__all__ = ["own_templates", "short_proofs", "templates_wait"]
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,3 @@ def _placed(folder: Path, model: str) -> Path:
         main(["place", model, "-c", "local-emulated", "-p", "exact", "-o", str(path)])
     assert not stop.value.code
     return path
-
-
-@pytest.fixture(autouse=True, scope="session")
-def short_proofs() -> Iterator[None]:
-    """Bounds of all plans may take a tenth of what a user's may: most tests are not about them."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(question, "MOST_WORK", question.MOST_WORK // 10)
-        patch.setattr(question, "MOST_WORK_IN_ALL", question.MOST_WORK_IN_ALL // 10)
-        yield
