@@ -86,18 +86,16 @@ class BackgroundWorker:
     def _send(self) -> None:
         assert self._process.stdin is not None
         try:
-            while (make := self._asked.get()) is not None:
-                request = make()
-                if request is not None:
-                    # Whole, so that what cannot be pickled breaks no message.
-                    self._process.stdin.write(pickle.dumps(request))
-                    self._process.stdin.flush()
-        except _BROKEN:
-            pass
-        except BaseException:
+            with suppress(*_BROKEN):
+                while (make := self._asked.get()) is not None:
+                    request = make()
+                    if request is not None:
+                        # Whole, so that what cannot be pickled breaks no message.
+                        self._process.stdin.write(pickle.dumps(request))
+                        self._process.stdin.flush()
+        finally:
             # It would wait for ever for what never comes, and others for its answer.
             self._process.kill()
-            raise
 
     def _receive(self) -> None:
         assert self._process.stdout is not None

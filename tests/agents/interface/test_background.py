@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,12 @@ def test_a_request_is_answered(worker: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_request_that_cannot_be_sent_ends_the_process(worker: str) -> None:
+@pytest.mark.parametrize("request_of", [lambda: 1 / 0, lambda: int("no number")])
+def test_a_request_that_cannot_be_made_ends_the_process(
+    worker: str, request_of: Callable[[], object]
+) -> None:
     process = BackgroundWorker(worker, lambda answer: None)
-    process.ask(lambda: 1 / 0)
+    process.ask(request_of)
     assert process.wait(LONGEST_S)
     process.end()
 
