@@ -21,7 +21,12 @@ from heterps.micro_batches.quick import QuickPlans
 from heterps_agents.interface.patient import QUICK_PART, PatientPlanner, first_part
 from heterps_agents.interface.planner import Budget
 from heterps_envs.problem import Problem
-from heterps_envs.step_bounds.executable import SAME, goes_through_stages, is_too_few
+from heterps_envs.step_bounds.executable import (
+    SAME,
+    goes_through_stages,
+    is_too_few,
+    may_be_too_few,
+)
 
 # Of what is left for better plans, for each size.
 IMPROVED_PART = 1 / 2
@@ -109,6 +114,8 @@ def _is_proven(
     if not goes_through_stages(best.problem) or budget.is_exhausted:
         return False
     least_s = cost_of(with_divided_state(best, planner)) * (1 - SAME)
+    if not all(may_be_too_few(each, least_s) for each in asked):
+        return False
     own = budget.share(ASKED_PART)
     is_known = all(is_too_few(each, least_s, lambda: own.is_exhausted) for each in asked)
     budget.charge(own)

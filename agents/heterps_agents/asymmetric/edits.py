@@ -72,6 +72,36 @@ def with_border(weave: Weave, number: int, shift: int) -> Iterator[Weave]:
         yield with_block(weave, number, front)
 
 
+def orders(count: int) -> Iterator[tuple[int, ...]]:
+    """Of some numbers in a row: one moved to another place, or some of them turned round."""
+    numbers = tuple(range(count))
+    for one in numbers:
+        rest = (*numbers[:one], *numbers[one + 1 :])
+        for place in numbers:
+            if place not in (one, one - 1):  # neighbours change places once
+                yield (*rest[:place], one, *rest[place:])
+    for first in numbers:
+        for stop in range(first + 3, count + 1):
+            yield (*numbers[:first], *reversed(numbers[first:stop]), *numbers[stop:])
+
+
+def with_order(weave: Weave, order: Sequence[int]) -> Weave:
+    """The plan with its blocks in another order, each with as many layers as before."""
+    blocks, starts, first = list[Block](), weave.starts, 0
+    for number in order:
+        shift = first - starts[number]
+        blocks.append(
+            tuple(
+                lane._replace(
+                    parts=tuple(part._replace(stop=part.stop + shift) for part in lane.parts)
+                )
+                for lane in weave.blocks[number]
+            )
+        )
+        first += starts[number + 1] - starts[number]
+    return weave._replace(blocks=tuple(blocks))
+
+
 def is_in_order(parts: Sequence[Part], first: int) -> bool:
     """Whether each part has a layer."""
     for part in parts:

@@ -12,11 +12,13 @@ from heterps_agents.asymmetric.edits import (
     Place,
     first_of,
     is_in_order,
+    orders,
     part_at,
     run_of,
     with_block,
     with_border,
     with_lane,
+    with_order,
     with_part,
 )
 from heterps_agents.asymmetric.estimates import Estimates
@@ -75,6 +77,8 @@ class Moves:
             every = frozenset(range(weave.starts[-1]))
             yield weave._replace(sharded=frozenset() if weave.sharded else every)
         yield from self._swaps(weave, places)
+        for order in orders(len(weave.blocks)):
+            yield with_order(weave, order)
         for group in self._idle(weave):
             for place in places:
                 yield from self._replaced(weave, place, group)

@@ -24,12 +24,15 @@ from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_envs.options import Memory
 from heterps_envs.problem import Problem
-from heterps_envs.step_bounds.executable import goes_through_stages
+from heterps_envs.step_bounds.executable import goes_through_stages, may_be_too_few
 from heterps_envs.step_bounds.surviving import StageSet, StageSpan, surviving_sets
 
 # Small changes begin at so many sets, that take so many times the known plan's time at most.
 MOST_STARTS, NEAR = 3, 1.3
 PATIENCE = Patience(200_000, 40, 1.1)
+# In a hurry none are looked for that take so many times what the bound roughly is: hardly any is
+# left there that says something.
+FAR = 1.5
 # Of the memory that the rule of planners leaves, what lanes may take: that rule is careful.
 ROOM = 1.3
 # Stages that may be simulated in all.
@@ -57,6 +60,8 @@ def best_of_stage_sets(problem: Problem, known: Plan, budget: Budget) -> Plan | 
     if not goes_through_stages(problem) or len(problem.cluster.devices) == 1:
         return None
     known_s = known.predicted_step_time_s
+    if budget.has_time_limit and not may_be_too_few(problem, known_s, FAR):
+        return None
     sets = surviving_sets(problem, known_s, lambda: budget.is_exhausted)
     judge, estimates = Judge(problem, budget, MOST_STAGES), Estimates(problem, ROOM)
     degrees = {span.degree for each in sets for span in each}

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from heterps_agents.interface.question import Question
+from heterps_agents.plan_choices.in_flight_choice import EAGER
 from heterps_agents.search.refine import climb
 from heterps_agents.search.stage_changes import (
     OTHER_OPTION,
@@ -23,7 +24,11 @@ from heterps_agents.search.stage_changes import (
     change_stages,
     copy_stage,
     copy_stages,
+    exchange,
+    hand_layers,
     numbered_change,
+    relocate,
+    reverse,
 )
 from heterps_envs.arrays import Code, Floats, Integers
 from heterps_envs.closed_form.formula import MAX_REPLICAS
@@ -49,8 +54,9 @@ _MOST_CLIMBED: Any = np.int64(100)
 _SHIFTS = np.array([1, -1, 2, -2, 3, -3])
 # Kinds of changes, each as likely as any other; replicas are handed over one at a time or several.
 _MOVES_CUT, _DOUBLES, _RUN, _STEPS, _JOINS, _HANDS_ONE, _HANDS = 0, 1, 2, 3, 4, 5, 6
-_OPTION, _SWAPS, _SPLITS, _NUM_KINDS = 7, 8, 9, 10
-_MOST_HANDED = 8
+_OPTION, _SWAPS, _SPLITS, _RELOCATES, _REVERSES, _EXCHANGES, _LAYERS = 7, 8, 9, 10, 11, 12, 13
+_NUM_KINDS = 14
+_MOST_HANDED, _MOST_LAYERS = 8, 2
 # Of so many changes one is of two kinds at a time, and of so many one has its cuts moved.
 _EACH_DOUBLE, _EACH_CLIMBED = 2, 8
 # Random numbers that a change takes: those of both kinds, and which of these it is.
@@ -100,6 +106,7 @@ def best_by_clock(
             has very many passes.
     """
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
+    more = _more_in_flight(problem)
     pool = list(zip(clocked_costs(problem, question, codes), codes, strict=True))
     num_stages = max(len(decode(code, question.options)) for code in codes)
     num_passes = 2 * num_stages * question.kernel.num_micro_batches
@@ -109,21 +116,21 @@ def best_by_clock(
         found = []
         for index, (_, code) in enumerate(sorted(pool, key=lambda entry: entry[0])[:number]):
             own = question._replace(seed=question.seed + index)
-            found += _walked(own, code, changes // number, shared)
+            found += _walked(own, code, changes // number, shared, more)
         pool, number = found, -(-number // 3) if number > 2 else 0
     return [code for _, code in sorted(found, key=lambda entry: entry[0])]
 
 
 def _walked(
-    question: Question, start: Code, num_changes_tried: int, shared: SharedParameters
+    question: Question, start: Code, num_changes_tried: int, shared: SharedParameters, more: int
 ) -> list[tuple[float, Code]]:
     """The best placements on a walk, with their costs; the start alone, where none is better."""
-    walk, budget = _begin(question, start, shared), question.budget
+    walk, budget = _begin(question, start, shared, more), question.budget
     rng, done = np.random.default_rng(question.seed), 0
     while done < num_changes_tried and not budget.is_exhausted:
         numbers = rng.integers(0, 1 << 30, (min(DRAWN, num_changes_tried - done), _NUMBERS))
         threshold = THRESHOLD * (1 - max(done / num_changes_tried, budget.time_share))
-        _go_on(question.kernel, question.goal, shared, walk, numbers, threshold)
+        _go_on(question.kernel, question.goal, shared, walk, numbers, threshold, more)
         done += len(numbers)
     count = int(walk.num_bests[0])
     rows = [number % MOST_BEST for number in range(max(count - MOST_BEST, 0), count)]
@@ -133,30 +140,38 @@ def _walked(
 def clocked_costs(problem: Problem, question: Question, codes: list[Code]) -> list[float]:
     """Step times of placements by the clock, in the links of a view."""
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
-    return [float(_code_cost(code, question.kernel, shared)) for code in codes]
+    more = _more_in_flight(problem)
+    return [float(_code_cost(code, question.kernel, shared, more)) for code in codes]
 
 
-def _begin(question: Question, start: Code, shared: SharedParameters) -> _Walk:
+def _more_in_flight(problem: Problem) -> int:
+    """How many more than by the rule of 1F1B stages may hold where that is faster."""
+    return EAGER if problem.job.schedule == "1f1b" else 0
+
+
+def _begin(question: Question, start: Code, shared: SharedParameters, more: int) -> _Walk:
     kernel = question.kernel
     stages = np.zeros((3, kernel.num_layers + 1, 3), np.int64)
     counts, bests = np.zeros(4, np.int64), np.zeros((MOST_BEST, len(start)), np.int32)
     counts[_CURRENT] = counts[_BEST] = read_stages(start, stages[_CURRENT])
     stages[_BEST], bests[0] = stages[_CURRENT], start
-    costs = np.full(2, float(_code_cost(start, kernel, shared)))
+    costs = np.full(2, float(_code_cost(start, kernel, shared, more)))
     used = np.zeros(kernel.num_classes, np.int64)
     best_costs = np.full(MOST_BEST, costs[0])
     return _Walk(stages, counts, costs, used, bests, best_costs, np.ones(1, np.int64))
 
 
 @njit(**ALLOCATING)
-def _code_cost(code: Any, k: Any, shared: Any) -> float:
+def _code_cost(code: Any, k: Any, shared: Any, more: int) -> float:
     stages = np.empty((k.num_layers, 3), np.int64)
     count = read_stages(code, stages)
-    return clocked_step_time_s(stages, count, k, shared, math.inf)  # type: ignore[no-any-return]
+    return clocked_step_time_s(stages, count, k, shared, math.inf, more)  # type: ignore[no-any-return]
 
 
 @njit(**ALLOCATING)
-def _go_on(k: Any, goal: Any, shared: Any, walk: Any, numbers: Any, threshold: float) -> None:
+def _go_on(
+    k: Any, goal: Any, shared: Any, walk: Any, numbers: Any, threshold: float, more: int
+) -> None:
     """Tries a change for each row of numbers."""
     stages, counts, costs, used, bests, best_costs, num_bests = walk
     for index in range(len(numbers)):
@@ -178,7 +193,7 @@ def _go_on(k: Any, goal: Any, shared: Any, walk: Any, numbers: Any, threshold: f
             cost, _ = climb(k, goal, trial, changed, used, cost, _MOST_CLIMBED)
         if cost >= MISSES_FLOOR:
             continue
-        step_time_s = clocked_step_time_s(trial, changed, k, shared, most)
+        step_time_s = clocked_step_time_s(trial, changed, k, shared, most, more)
         if step_time_s >= most or step_time_s > goal.floor_s:
             continue
         copy_stages(trial, changed, stages[_CURRENT])
@@ -217,10 +232,29 @@ def _change(k: Any, stages: Any, count: int, numbers: Any, used: Any) -> int:
     elif what in (_HANDS_ONE, _HANDS):
         handed = 1 if what == _HANDS_ONE else 1 + fourth % _MOST_HANDED
         return _hand_over(stages, count, row, third % count, handed, most)
+    elif what >= _RELOCATES:
+        return _in_other_order(stages, count, row, third % count, what, 1 + fourth % _MOST_LAYERS)
     else:
         known = OTHER_OPTION if what == _OPTION else SWAP if what == _SWAPS else SPLIT
         return change_stages(k, stages, count, numbered_change(k, count, known, row, third), used)
     return count if 1 <= stages[row, 2] <= most and stages[row, 2] != old else 0
+
+
+@uncounted_helper
+def _in_other_order(stages: Any, count: int, row: int, other: int, what: int, layers: int) -> int:
+    """Moves a stage with its layers, or several, or layers from one stage to another."""
+    first, last = min(row, other), max(row, other)
+    if first == last:
+        return 0
+    if what == _RELOCATES:
+        relocate(stages, row, other)
+    elif what == _REVERSES:
+        reverse(stages, first, last)
+    elif what == _EXCHANGES:
+        exchange(stages, first, last)
+    else:
+        return count if hand_layers(stages, row, other, layers) else 0
+    return count
 
 
 @uncounted_helper

@@ -94,6 +94,7 @@ def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     share = routed_micro_batches(plan)
     more = {name: min(number, share[name]) - held[name] for name, number in chosen.items()}
     prepared = PreparedPlan(problem, plan)
+    room = _room(prepared)
     best = _Best(plan, prepared_step_time_s(prepared), more)
     if best.step_time_s <= CLOSE * least_step_time_s(prepared):
         return _trimmed(prepared, held, best)
@@ -106,6 +107,8 @@ def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
                 if trials == 0 or budget.time_share >= 1.0:
                     return _trimmed(prepared, held, best)
                 wanted = _raised(best.more, names, added, held, share)
+                if len(names) == len(plan.stages):  # whichever of them have room
+                    wanted = _kept_in(room, best.more, wanted)
                 if wanted == best.more:
                     break
                 trials -= 1
@@ -154,6 +157,24 @@ def _faster(
     plan = prepared.plan.changed(stages=stages, predicted_step_time_s=step_time_s)
     fits = prepared_is_feasible(trial.timed(step_time_s))
     return _Best(plan, step_time_s, more) if fits else None
+
+
+def _room(prepared: PreparedPlan) -> dict[str, int]:
+    """How many more than by the rule each stage may hold, by the planners' count of memory."""
+    by_rule = tuple(stage.changed_unchecked(in_flight=None) for stage in prepared.plan.stages)
+    plan, arrays = prepared.plan.changed_unchecked(stages=by_rule), prepared.arrays
+    held = in_flight_of_stages(plan, arrays.shape)
+    most = as_memory_allows(prepared.problem, plan, arrays, held, arrays.shape.routed)
+    names = [stage.name for stage in plan.stages]
+    return dict(zip(names, (most - held).tolist(), strict=True))
+
+
+def _kept_in(
+    room: dict[str, int], before: dict[str, int], wanted: dict[str, int]
+) -> dict[str, int]:
+    """What is wanted as far as there is room, and at least what was there before."""
+    kept = {name: max(before.get(name, 0), min(more, room[name])) for name, more in wanted.items()}
+    return {name: more for name, more in kept.items() if more > 0}
 
 
 def _raised(

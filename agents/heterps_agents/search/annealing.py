@@ -1,8 +1,9 @@
 """The planner `annealing`: simulated annealing over stages, from the best simple placement.
 
-A step moves a cut, changes the class or the replicas of a stage, splits, merges or swaps stages.
-Worse placements are accepted with the probability exp(-log(cost ratio) / temperature) (Kirkpatrick,
-Gelatt and Vecchi, 1983); ratios make the temperature independent of the problem's scale.
+A step moves a cut, changes the class or the replicas of a stage, splits or merges stages, swaps
+their devices, or changes their order. Worse placements are accepted with the probability
+exp(-log(cost ratio) / temperature) (Kirkpatrick, Gelatt and Vecchi, 1983); ratios make the
+temperature independent of the problem's scale.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.search_planner import search_planner
-from heterps_agents.search.stage_changes import copy_stage, copy_stages
+from heterps_agents.search.stage_changes import copy_stage, copy_stages, relocate, reverse
 from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code, Floats, Integers
 from heterps_envs.closed_form.formula import MAX_REPLICAS
@@ -194,12 +195,22 @@ def move(k: Any, rng: Any, stages: Any, count: int, used: Any) -> int:
         if count > 1:
             return _merge(rng, stages, count, min(row, count - 2))
     else:
-        other = int(rng.random() * count)
+        _in_other_order(stages, row, int(rng.random() * count), choice)
+    return count
+
+
+@uncounted_helper
+def _in_other_order(stages: Any, row: int, other: int, choice: float) -> None:
+    """Swaps the devices of two stages, or moves stages with their layers."""
+    if choice < 0.93:
         for column in (1, 2):
             swapped = stages[row, column]
             stages[row, column] = stages[other, column]
             stages[other, column] = swapped
-    return count
+    elif choice < 0.97:
+        relocate(stages, row, other)
+    else:
+        reverse(stages, min(row, other), max(row, other))
 
 
 @uncounted_helper

@@ -25,11 +25,80 @@ def copy_stages(stages: Any, count: int, out: Any) -> None:
         copy_stage(stages, row, out, row)
 
 
+@uncounted_helper
+def relocate(stages: Any, row: int, place: int) -> None:
+    """Moves a stage with its layers to another place; those between go one place on or back.
+
+    Behind slow links the order of stages is a tour, and this and `reverse` are its usual moves.
+    """
+    _as_lengths(stages, min(row, place), max(row, place))
+    stop, option, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
+    step = 1 if row < place else -1
+    for other in range(row, place, step):
+        copy_stage(stages, other + step, stages, other)
+    stages[place, 0], stages[place, 1], stages[place, 2] = stop, option, replicas
+    _as_stops(stages, min(row, place), max(row, place))
+
+
+@uncounted_helper
+def reverse(stages: Any, first: int, last: int) -> None:
+    """Turns the order of some stages round; each keeps its number of layers."""
+    _as_lengths(stages, first, last)
+    low, high = first, last
+    while low < high:
+        for column in range(3):
+            kept = stages[low, column]
+            stages[low, column] = stages[high, column]
+            stages[high, column] = kept
+        low, high = low + 1, high - 1
+    _as_stops(stages, first, last)
+
+
+@uncounted_helper
+def exchange(stages: Any, row: int, other: int) -> None:
+    """Two stages change places, each with its layers; `row` is in front."""
+    _as_lengths(stages, row, other)
+    for column in range(3):
+        kept = stages[row, column]
+        stages[row, column] = stages[other, column]
+        stages[other, column] = kept
+    _as_stops(stages, row, other)
+
+
+@uncounted_helper
+def hand_layers(stages: Any, row: int, other: int, layers: int) -> bool:
+    """Gives layers to another stage: those between keep their numbers of layers.
+
+    Returns:
+        Whether both have a layer then.
+    """
+    if row < other:
+        layers = -layers
+    for between in range(min(row, other), max(row, other)):
+        stages[between, 0] += layers
+    start = stages[row - 1, 0] if row > 0 else 0
+    return bool(stages[row, 0] > start)
+
+
+@uncounted_helper
+def _as_lengths(stages: Any, first: int, last: int) -> None:
+    """Writes for some stages how many layers they have, where it said where they end."""
+    for row in range(last, first - 1, -1):
+        stages[row, 0] -= stages[row - 1, 0] if row > 0 else 0
+
+
+@uncounted_helper
+def _as_stops(stages: Any, first: int, last: int) -> None:
+    """The other way round."""
+    for row in range(first, last + 1):
+        stages[row, 0] += stages[row - 1, 0] if row > 0 else 0
+
+
 @uncounted
 def num_changes(k: Any, count: int) -> int:
     """How many changes of `count` stages there are, those that make no sense included."""
     options: int = k.num_options
-    return count * (5 * options + 4 + 2 * count)
+    return count * (5 * options + 4 + 4 * count)
 
 
 @uncounted
@@ -60,7 +129,8 @@ def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int
     In this order, each for every stage: another option; one replica more or less; a replica for
     another stage of the option; swapped with another stage; joined with the next stage, on the
     devices of either; split, with a replica of any option for either half; the same with all free
-    devices of its class.
+    devices of its class; moved to another place with its layers; all up to another one turned
+    round.
 
     Args:
         k: `KernelTables`.
@@ -94,6 +164,8 @@ def change_stages(k: Any, stages: Any, count: int, index: int, free: Any) -> int
     if which < 2:
         return _join(stages, count, row, which == 0)
     which -= 2
+    if which >= 4 * k.num_options:
+        return _in_other_order(stages, count, row, which - 4 * k.num_options)
     kind, which = which % k.num_options, which // k.num_options
     room = free[k.class_of_option[kind]] // k.devices_of_option[kind]
     replicas = 1 if which < 2 else min(room, k.num_micro_batches, MAX_REPLICAS)
@@ -145,6 +217,19 @@ def _swap(stages: Any, count: int, row: int, other: int) -> int:
         swapped = stages[row, column]
         stages[row, column] = stages[other, column]
         stages[other, column] = swapped
+    return count
+
+
+@uncounted_helper
+def _in_other_order(stages: Any, count: int, row: int, which: int) -> int:
+    if which < count:
+        if which in (row, row - 1):  # neighbours change places once
+            return 0
+        relocate(stages, row, which)
+        return count
+    if which - count < row + 2:
+        return 0
+    reverse(stages, row, which - count)
     return count
 
 

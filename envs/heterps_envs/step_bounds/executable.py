@@ -24,6 +24,9 @@ ROUGH_PRECISION = 2e-2
 ZONE_PRECISION, COARSE_PRECISION, MANY_LAYERS = 4e-3, 1e-2, 64
 # Nodes are hardly asked to prove seconds so many times as large as roughly found.
 NEAR = 1.25
+# So many times what is roughly found is hardly ever too few: of 143 questions about plans of more,
+# 5 were answered.
+HOPELESS = 1.25
 # How much more is tried first there, or less elsewhere: mostly that is enough.
 FIRST_STEP = 1e-2
 # Nothing is planned for longer steps, or shorter ones.
@@ -108,6 +111,17 @@ def least_executable_s(
         in_zones = partial(question.is_too_few_in_zones, is_over=is_over)
         low = _raised(in_zones, low, first, most_s, precision)
     return low if low < MOST_S else math.inf
+
+
+def may_be_too_few(problem: Problem, step_s: float, times: float = HOPELESS) -> bool:
+    """Whether it is worth asking if no plan is simulated in so many seconds: that takes tenths.
+
+    Args:
+        problem: What is asked, with its size of micro-batches.
+        step_s: The seconds.
+        times: What is roughly found, this many times, is the most that is worth it.
+    """
+    return step_s <= times * _rough_s(problem)
 
 
 def is_too_few(problem: Problem, step_s: float, is_over: Callable[[], bool] | None = None) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -57,3 +59,19 @@ def test_a_named_change_does_what_it_says_or_makes_no_sense(
         assert count == 4
         assert (np.diff(stages[:4, 0]) > 0).all()
         assert set(before[:3, 0]) < set(stages[:4, 0])
+
+
+def test_the_last_changes_are_all_orders_of_stages_which_keep_their_layers() -> None:
+    k = kernel_tables(TABLES[0])
+    before, free, found = of_three_stages(k), np.zeros(k.num_classes, np.int64), set()
+    before[:3, 0], before[:3, 2] = (1, 3, k.num_layers), (1, 2, 3)
+
+    def parts(stages: Integers) -> tuple[tuple[int, ...], ...]:
+        lengths = np.diff(stages[:3, 0], prepend=0)
+        return tuple(zip(lengths.tolist(), *stages[:3, 1:].T.tolist(), strict=True))
+
+    for index in range(num_changes(k, 3) - 2 * 3 * 3, num_changes(k, 3)):
+        stages = before.copy()
+        if change_stages(k, stages, 3, index, free):
+            found.add(parts(stages))
+    assert found == {*permutations(parts(before))} - {parts(before)}

@@ -50,7 +50,7 @@ def clocked_s(problem: Problem, placement: Placement) -> float:
     rows = [[each.last_layer + 1, each.device_class, each.replicas] for each in placement]
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
     stages, kernel = np.array(rows, np.int64), kernel_tables(problem.tables)
-    return float(clocked_step_time_s(stages, len(rows), kernel, shared, math.inf))
+    return float(clocked_step_time_s(stages, len(rows), kernel, shared, math.inf, 0))
 
 
 def closed_form_s(problem: Problem, placement: Placement) -> float:
