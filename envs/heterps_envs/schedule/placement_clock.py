@@ -67,7 +67,7 @@ def clocked_step_time_s(
     if step_s > CLOSE * bound_s and _hold_more(stages, count, k, rows, more):
         _run_all(rows, seconds, k)
         step_s = min(step_s, last_end_s(stages, count, shared, sums_s, seconds[:, END_S]))
-    return step_s  # type: ignore[no-any-return]
+    return step_s
 
 
 @uncounted_helper

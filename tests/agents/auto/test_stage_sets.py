@@ -52,6 +52,15 @@ def test_nobody_asks_for_many_devices_or_prices(asked: Problem) -> None:
     assert best_of_stage_sets(priced, _known(asked), Budget()) is None
 
 
+def test_in_a_hurry_what_is_far_from_the_bound_is_left_alone(asked: Problem) -> None:
+    """A plan of twice the least roughly known: without a limit in time something is found."""
+    known, hurry = _known(asked), Budget(cpu_seconds=60)
+    slow = known.changed(predicted_step_time_s=3 * simulated_step_time_s(asked, known))
+    assert best_of_stage_sets(asked, slow, Budget()) is not None
+    assert best_of_stage_sets(asked, slow, hurry) is None
+    assert best_of_stage_sets(asked, known, hurry) is not None
+
+
 def test_stages_in_a_row_are_one_lane(asked: Problem) -> None:
     last = asked.profile.num_layers
     spans = (StageSpan(0, last, 2, 1), StageSpan(0, 4, 0, 1), StageSpan(4, last, 1, 1))

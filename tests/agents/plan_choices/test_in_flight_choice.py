@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from heterps_agents.interface.planner import Budget
@@ -81,6 +83,30 @@ def test_where_memory_has_no_room_the_rule_stays() -> None:
     full = _problem(latency_s=0.02, memory_bytes=int((needed + 1e6) / share))
     assert estimate(full, plan).feasible
     assert choose_in_flight(full, plan, Budget()).stages[0].in_flight is None
+
+
+def test_a_stage_without_room_does_not_keep_the_others_from_holding_more() -> None:
+    """Five places far apart: none alone makes the step shorter, and the third is nearly full."""
+    bytes_of = (6_000_000_000, 3_600_000_000, 800_000_000, 6_000_000_000, 6_000_000_000)
+    nodes = [
+        {"name": f"n{index}", "devices": [{"name": f"d{index}", "type": "A100-40G"} | room]}
+        for index, room in enumerate({"memory_bytes": each} for each in bytes_of)
+    ]
+    link = {"bandwidth_bytes_per_s": 1e9, "latency_s": 0.05}
+    cluster = Cluster.from_mapping({"name": "far", "nodes": nodes, "inter_node_link": link})
+    job = Job.from_mapping({"global_batch_size": 16, "micro_batch_size": 1})
+    problem = Problem(load_profile("gpt2"), cluster, job)
+    edges = (0, 2, 6, 7, 12, 14)
+    placement = [
+        PlacedStage(first, stop - 1, problem.class_of[f"d{index}"], 1)
+        for index, (first, stop) in enumerate(pairwise(edges))
+    ]
+    plan = bound_plan(problem, placement, planner="test", seed=0)
+    chosen = choose_in_flight(problem, plan, Budget())
+    by_rule, held = in_flight_micro_batches(plan), in_flight_micro_batches(chosen)
+    assert estimate(problem, chosen).feasible
+    assert estimate(problem, chosen).step_time_s < 0.55 * estimate(problem, plan).step_time_s
+    assert sum(held[stage.name] > by_rule[stage.name] for stage in plan.stages) >= 3
 
 
 def test_quick_links_leave_the_plan_as_it_is() -> None:

@@ -14,6 +14,7 @@ from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import stages_step_time_s
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.problem import Problem
+from heterps_envs.schedule.in_flight import in_flight_micro_batches
 from heterps_envs.schedule.placement_clock import clocked_step_time_s
 from heterps_envs.schedule.shared_sums import shared_parameters
 from heterps_envs.simulator.binding import bound_plan
@@ -46,11 +47,11 @@ def problem_with(
     return replace(problem, job=problem.job.changed(overlaps_reduce=False))
 
 
-def clocked_s(problem: Problem, placement: Placement) -> float:
+def clocked_s(problem: Problem, placement: Placement, more: int = 0) -> float:
     rows = [[each.last_layer + 1, each.device_class, each.replicas] for each in placement]
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
     stages, kernel = np.array(rows, np.int64), kernel_tables(problem.tables)
-    return float(clocked_step_time_s(stages, len(rows), kernel, shared, math.inf, 0))
+    return float(clocked_step_time_s(stages, len(rows), kernel, shared, math.inf, more))
 
 
 def closed_form_s(problem: Problem, placement: Placement) -> float:
@@ -71,6 +72,43 @@ def test_where_all_links_are_alike_it_is_near_the_simulator(
 ) -> None:
     problem = problem_with(schedule, tied_to)
     assert clocked_s(problem, placement) == pytest.approx(simulated_s(problem, placement), rel=0.02)
+
+
+@settings(max_examples=60)
+@given(placement=placements(6, (9, 8), max_replicas=8))
+def test_with_more_in_flight_it_is_near_the_simulator_and_never_longer(
+    placement: Placement,
+) -> None:
+    """As far as memory has room, which is all of it here; as the simulator has it, if shorter."""
+    problem = problem_with(link=Link(latency_s=0.1, bandwidth_bytes_per_s=1e9))
+    plan = bound_plan(problem, placement, planner="test", seed=0)
+    held = in_flight_micro_batches(plan)
+    stages = tuple(stage.changed(in_flight=held[stage.name] + 3) for stage in plan.stages)
+    by_rule = clocked_s(problem, placement)
+    eager_s = simulated_step_time_s(problem, plan.changed(stages=stages))
+    expected = min(simulated_s(problem, placement), eager_s)
+    assert clocked_s(problem, placement, more=3) == pytest.approx(expected, rel=0.02)
+    assert clocked_s(problem, placement, more=3) <= by_rule
+
+
+def test_no_more_is_in_flight_than_memory_has_room_for() -> None:
+    problem = problem_with(link=Link(latency_s=0.5, bandwidth_bytes_per_s=1e9))
+    placement = (PlacedStage(0, 2, 0, 1), PlacedStage(3, 5, 1, 1))
+    kernel = kernel_tables(problem.tables)
+    shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
+    stages = np.array([[3, 0, 1], [6, 1, 1]], np.int64)
+    # Each layer keeps a byte of a micro-batch: the front stage has three of each of two.
+    kept = np.arange(7.0)[:, None] * np.ones((1, 2))
+    state = kernel.state_prefix_bytes[3, 0] - kernel.state_prefix_bytes[0, 0]
+
+    def with_room_for(micro_batches: int) -> float:
+        memory = np.array([state + 3.0 * micro_batches, 1e12])
+        own = kernel._replace(activation_prefix_bytes=kept, memory_bytes=memory)
+        return float(clocked_step_time_s(stages, 2, own, shared, math.inf, 3))
+
+    assert with_room_for(2) == clocked_s(problem, placement)
+    assert with_room_for(2) > with_room_for(3) > with_room_for(5)
+    assert with_room_for(5) == clocked_s(problem, placement, more=3)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])

@@ -13,7 +13,7 @@ from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import feasible_step_time_s
-from heterps_envs.step_bounds.executable import least_executable_s
+from heterps_envs.step_bounds.executable import is_too_few, least_executable_s, may_be_too_few
 from tests.envs.simulator.test_compiled_simulator import runs
 from tests.envs.simulator.test_memory_timeline import planned
 from tests.envs.small_problems import chain_problem, plan_of
@@ -96,6 +96,16 @@ def test_nothing_fits_is_infinite_and_interleaved_stages_have_no_bound() -> None
     assert least_executable_s(full) == float("inf")
     loop = chain_problem([1.0], [1.0], schedule="interleaved")
     assert least_executable_s(loop) == 0.0
+
+
+def test_what_is_far_above_the_rough_bound_is_not_worth_asking() -> None:
+    problem = chain_problem([1.0, 2.0], [3.0, 4.0], num_micro_batches=6, counts=(2, 2))
+    least_s = least_executable_s(problem)
+    assert is_too_few(problem, least_s * 0.9)
+    assert may_be_too_few(problem, least_s * 0.9)
+    assert not may_be_too_few(problem, least_s * 2)
+    assert may_be_too_few(problem, least_s * 2, times=4)
+    assert not is_too_few(problem, least_s * 2)
 
 
 def test_one_micro_batch_takes_a_chain_of_stages() -> None:
