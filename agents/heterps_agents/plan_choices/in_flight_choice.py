@@ -34,6 +34,9 @@ EAGER = 3
 MORE = (1, 2, 4)
 # Stages that may be simulated, replicas counted; and plans, however many stages they have.
 MOST_STAGES, LEAST_TRIALS = 600, 6
+# Of a limit in time, what it may take of what is left; and to take back what helps nothing, of the
+# whole limit if no more is left.
+TIME_PART, TRIMMING_PART = 1 / 4, 1 / 64
 
 _Names = tuple[str, ...]
 
@@ -84,7 +87,7 @@ def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
         problem: What was asked.
         plan: Any plan for it; only one for 1F1B that has a device, or group, for each stage is
             changed.
-        budget: Its seconds end this; simulations are none of its evaluations.
+        budget: A part of its seconds ends this; simulations are none of its evaluations.
     """
     if not _is_open(plan):
         return plan
@@ -93,21 +96,30 @@ def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     held = in_flight_micro_batches(plan.changed_unchecked(stages=by_rule))
     share = routed_micro_batches(plan)
     more = {name: min(number, share[name]) - held[name] for name, number in chosen.items()}
+    own = budget.apart(TIME_PART) if budget.has_time_limit else budget
     prepared = PreparedPlan(problem, plan)
-    room = _room(prepared)
     best = _Best(plan, prepared_step_time_s(prepared), more)
-    if best.step_time_s <= CLOSE * least_step_time_s(prepared):
-        return _trimmed(prepared, held, best)
+    if best.step_time_s > CLOSE * least_step_time_s(prepared):
+        best = _with_more(prepared, held, share, best, own)
+    return _trimmed(prepared, held, best, budget.at_least(TRIMMING_PART))
+
+
+def _with_more(
+    prepared: PreparedPlan, held: dict[str, int], share: dict[str, int], best: _Best, budget: Budget
+) -> _Best:
+    """The best of plans with more in flight, for stages of equal layers or for all."""
+    plan, room = prepared.plan, _room(prepared)
+    *columns, every = _columns(plan)
     trials = max(LEAST_TRIALS, MOST_STAGES // len(plan.stages))
     is_better = True
     while is_better:
         is_better = False
-        for names in _columns(plan):
+        for names in (every, *columns):
             for added in MORE:
                 if trials == 0 or budget.time_share >= 1.0:
-                    return _trimmed(prepared, held, best)
+                    return best
                 wanted = _raised(best.more, names, added, held, share)
-                if len(names) == len(plan.stages):  # whichever of them have room
+                if names is every:  # whichever of them have room
                     wanted = _kept_in(room, best.more, wanted)
                 if wanted == best.more:
                     break
@@ -115,10 +127,10 @@ def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
                 found = _faster(prepared, held, wanted, best)
                 if found is not None:
                     best, is_better = found, True
-    return _trimmed(prepared, held, best)
+    return best
 
 
-def _trimmed(prepared: PreparedPlan, held: dict[str, int], best: _Best) -> Plan:
+def _trimmed(prepared: PreparedPlan, held: dict[str, int], best: _Best, budget: Budget) -> Plan:
     """The best plan without what helps nothing: it would only take memory."""
     for names in reversed(_columns(prepared.plan)[:-1]):
         most = max(best.more.get(name, 0) for name in names)
@@ -127,6 +139,8 @@ def _trimmed(prepared: PreparedPlan, held: dict[str, int], best: _Best) -> Plan:
                 name: more if name not in names else min(more, kept)
                 for name, more in best.more.items()
             }
+            if budget.time_share >= 1.0:
+                return best.plan
             found = None
             if kept < most:
                 found = _faster(prepared, held, less, best, gain=1 + 1e-9)
