@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 
 from heterps_agents.search.stage_changes import (
     OTHER_OPTION,
     SPLIT,
     SWAP,
     change_stages,
+    exchange,
+    hand_layers,
     num_changes,
     numbered_change,
+    relocate,
+    reverse,
 )
 from heterps_envs.arrays import Integers
 from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
@@ -59,6 +65,51 @@ def test_a_named_change_does_what_it_says_or_makes_no_sense(
         assert count == 4
         assert (np.diff(stages[:4, 0]) > 0).all()
         assert set(before[:3, 0]) < set(stages[:4, 0])
+
+
+@njit
+def _ordered(stages: Any, row: int, other: int, layers: int) -> Any:
+    """What each way to change the order makes of stages, one after the other; the last may fail."""
+    found = np.zeros((4, *stages.shape), np.int64)
+    for way in range(4):
+        found[way] = stages
+    relocate(found[0], row, other)
+    reverse(found[1], min(row, other), max(row, other))
+    exchange(found[2], min(row, other), max(row, other))
+    is_left = hand_layers(found[3], row, other, layers)
+    return found, is_left
+
+
+@given(
+    st.lists(st.integers(1, 5), min_size=2, max_size=6),
+    st.data(),
+)
+def test_stages_change_their_order_with_their_layers_and_hand_layers_on(
+    lengths: list[int], data: st.DataObject
+) -> None:
+    count = len(lengths)
+    places = st.integers(0, count - 1)
+    row, other = data.draw(st.tuples(places, places).filter(lambda pair: pair[0] != pair[1]))
+    before = [(length, 10 + number, 1 + number) for number, length in enumerate(lengths)]
+    stages = np.array([[sum(lengths[: n + 1]), *before[n][1:]] for n in range(count)], np.int64)
+    layers = data.draw(st.integers(1, 3))
+    found, is_left = _ordered(stages, row, other, layers)
+    relocated, reversed_, exchanged, handed = (
+        list(zip(np.diff(each[:, 0], prepend=0).tolist(), *each[:, 1:].T.tolist(), strict=True))
+        for each in found
+    )
+    rest = [*before[:row], *before[row + 1 :]]
+    assert relocated == [*rest[:other], before[row], *rest[other:]]
+    first, last = sorted((row, other))
+    turned = before[first : last + 1][::-1]
+    assert reversed_ == [*before[:first], *turned, *before[last + 1 :]]
+    swapped = list(before)
+    swapped[first], swapped[last] = before[last], before[first]
+    assert exchanged == swapped
+    expected = list(lengths)
+    expected[row], expected[other] = expected[row] - layers, expected[other] + layers
+    assert [length for length, *_ in handed] == expected
+    assert is_left == (lengths[row] > layers)
 
 
 def test_the_last_changes_are_all_orders_of_stages_which_keep_their_layers() -> None:
