@@ -1,11 +1,13 @@
 """A plan for each size of micro-batches within a limit in time, all of which is used.
 
 First what is found in tenths of a second, for all sizes; then plans of the sizes that simple
-placements promise most of; then the best two of all, improved until the time is over.
+placements promise most of; then the best two of all, improved until the time is over. Where it is
+not, because nothing better has their sizes, other sizes are searched, whatever is promised of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from heterps.micro_batches.carried import with_carried
@@ -13,13 +15,15 @@ from heterps.micro_batches.each_size import place_each_size
 from heterps.micro_batches.one_size import (
     Improve,
     improve_one_size,
+    place_one_size,
     with_divided_state,
 )
-from heterps.micro_batches.outlooks import cost_of, rank
+from heterps.micro_batches.outlooks import bound_of, cost_of, rank
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps.micro_batches.quick import QuickPlans
 from heterps_agents.interface.patient import QUICK_PART, PatientPlanner, first_part
 from heterps_agents.interface.planner import Budget
+from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.executable import (
     SAME,
@@ -35,6 +39,8 @@ ASKED_PART = 1 / 2
 # Plans are looked around that cost so many times what the best costs at most, each with a part of
 # what is left then.
 NEAR_FIRST, MOVED_PART = 1.5, 1 / 3
+# And for a size that was not improved, where time is left.
+OTHER_PART = 1 / 2
 # So many are improved at most, that cost so many times what the best costs at most.
 MOST_IMPROVED, NEAR_BEST = 2, 1.1
 
@@ -61,7 +67,8 @@ def place_patiently(
     tried, answers = place_each_size(asked, planner.hurried(asked[0]), own, finished)
     budget.charge(own)
     answers = with_carried(answers, asked, planner, budget)
-    return tried, _improved(_moved(answers, planner, budget), asked, planner, budget)
+    answers = _improved(_moved(answers, planner, budget), asked, planner, budget)
+    return tried, _with_other_sizes(answers, asked, planner, budget)
 
 
 def _moved(
@@ -91,9 +98,7 @@ def _improved(
     Where it is soon said that nothing is better, that ends it.
     """
     ranked = sorted(answers, key=rank)
-    most = NEAR_BEST * cost_of(ranked[0])
-    near = [each for each in ranked if cost_of(each) <= most][:MOST_IMPROVED]
-    found = list(ranked)
+    near, found = _near(ranked), list(ranked)
     for number, result in enumerate(near):
         if budget.is_exhausted or _is_proven(found, asked, planner, budget):
             break
@@ -101,6 +106,41 @@ def _improved(
         found[number] = _better(result, planner, planner.improved, own)
         budget.charge(own)
     return found
+
+
+def _with_other_sizes(
+    answers: Sequence[PlaceResult],
+    asked: Sequence[Problem],
+    planner: PatientPlanner,
+    budget: Budget,
+) -> list[PlaceResult]:
+    """The results, and those of sizes that were not improved, while there is time.
+
+    A size is left out of which it is soon said that nothing is better there.
+    """
+    ranked = sorted(answers, key=rank)
+    found = list(ranked)
+    improved = {each.problem.job.micro_batch_size for each in _near(ranked)}
+    for problem in sorted(asked, key=bound_of):
+        best = min(found, key=rank)
+        if budget.is_exhausted or _is_proven(found, asked, planner, budget):
+            break
+        if problem.job.micro_batch_size in improved or bound_of(problem) >= cost_of(best):
+            continue
+        own = budget.share(OTHER_PART)
+        first = own.share(first_part(problem))
+        with contextlib.suppress(InfeasibleError):
+            result = place_one_size(problem, planner.hurried(problem), first)
+            own.charge(first)
+            found.append(_better(result, planner, planner.improved, own))
+        budget.charge(own)
+    return found
+
+
+def _near(ranked: Sequence[PlaceResult]) -> list[PlaceResult]:
+    """The best few results, which are improved."""
+    most = NEAR_BEST * cost_of(ranked[0])
+    return [each for each in ranked if cost_of(each) <= most][:MOST_IMPROVED]
 
 
 def _is_proven(

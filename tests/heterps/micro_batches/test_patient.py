@@ -8,6 +8,7 @@ from heterps.micro_batches.one_size import proof_budget, with_executable
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps_agents.interface.planner import Budget
+from heterps_envs.problem_sets.field import FieldCase, field_problem
 from heterps_envs.step_bounds import question
 from heterps_envs.step_bounds.whole_plans.stage_search import StageSearch
 
@@ -20,6 +21,15 @@ def test_a_plan_that_is_proven_ends_the_search(size: int | None) -> None:
     result = place(problem, "auto", budget=Budget(cpu_seconds=MUCH_S))
     assert result.executable.status == "proven"
     assert result.planning_cpu_s < MUCH_S / 4
+
+
+def test_where_the_best_sizes_are_proven_the_others_are_searched() -> None:
+    """Behind slow links simple placements promise little of the best size."""
+    problem = field_problem(FieldCase("volunteers", 1), seed=31)
+    result = place(problem, "auto", budget=Budget(cpu_seconds=5.0))
+    found = {each.size: each.found for each in result.tried_sizes if each.found is not None}
+    assert result.plan.job.micro_batch_size == 8
+    assert found[8] < 0.95 * min(cost for size, cost in found.items() if size != 8)
 
 
 def test_who_has_no_time_left_proves_with_a_part_of_the_limit() -> None:
