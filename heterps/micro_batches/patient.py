@@ -129,9 +129,11 @@ def _with_other_sizes(
             continue
         own = budget.share(OTHER_PART)
         first = own.share(first_part(problem))
+        result: PlaceResult | None = None
         with contextlib.suppress(InfeasibleError):
             result = place_one_size(problem, planner.hurried(problem), first)
-            own.charge(first)
+        own.charge(first)
+        if result is not None:
             found.append(_better(result, planner, planner.improved, own))
         budget.charge(own)
     return found

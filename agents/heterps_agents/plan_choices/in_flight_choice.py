@@ -96,11 +96,10 @@ def choose_in_flight(problem: Problem, plan: Plan, budget: Budget) -> Plan:
     held = in_flight_micro_batches(plan.changed_unchecked(stages=by_rule))
     share = routed_micro_batches(plan)
     more = {name: min(number, share[name]) - held[name] for name, number in chosen.items()}
-    own = budget.apart(TIME_PART) if budget.has_time_limit else budget
     prepared = PreparedPlan(problem, plan)
     best = _Best(plan, prepared_step_time_s(prepared), more)
     if best.step_time_s > CLOSE * least_step_time_s(prepared):
-        best = _with_more(prepared, held, share, best, own)
+        best = _with_more(prepared, held, share, best, budget.apart(TIME_PART))
     return _trimmed(prepared, held, best, budget.at_least(TRIMMING_PART))
 
 
