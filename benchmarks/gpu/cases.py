@@ -31,7 +31,10 @@ Rows = list[dict[str, Any]]
 
 def run_section(description: str, sections: Sequence[Callable[[argparse.Namespace], Rows]]) -> None:
     """Runs the parts of a section one after another; one that fails is a row, too."""
-    options = parse_options(description, device="cuda:0 or cpu")
+    options = parse_options(
+        description, device="cuda:0 or cpu", cases="some cases of it, with commas between"
+    )
+    options.cases = options.cases.split(",") if options.cases else None
     options.device = options.device or "cuda:0"
     rows: Rows = []
     for part in sections:

@@ -28,6 +28,7 @@ from benchmarks.shared.common import parse_options, report
 # Sections and the seconds that each may take.
 SECTIONS = {
     "host_time": 90,
+    "passes": 120,
     "runs": 300,
     "profiles": 400,
     "training": 200,

@@ -35,6 +35,8 @@ def all_profiles(options: argparse.Namespace) -> Rows:
     """One row for each model, format and size of micro-batches."""
     rows: Rows = []
     for name, dtype in QUICK_CASES if options.quick else CASES:
+        if options.cases is not None and f"{name}-{dtype}" not in options.cases:
+            continue
         began_s = time.perf_counter()
         conditions = Conditions(dtype=dtype, device=options.device, repeats=5, layer_limit_s=0.5)
         profile = measure(load_profile(name), device_type(options).name, SIZES, conditions)

@@ -32,24 +32,32 @@ STEPS, TIMEOUT_S = 14, 120.0
 
 
 def one_process(options: argparse.Namespace) -> Rows:
-    """Stages of one process."""
+    """Stages of one process; cases are schedules, `recompute_layers` and `offloaded_layers`."""
     rows = [_row("one stage", *_case(options, ["d0"]), options)]
     for schedule in SCHEDULES[: 1 if options.quick else None]:
-        case = _case(options, ["d0"] * 4, schedule)
-        rows.append(_row(f"four stages, {schedule}", *case, options))
-    for field in ("recompute_layers", "offloaded_layers"):
-        case = _case(options, ["d0"] * 4, "1f1b", **{field: tuple})
-        rows.append(_row(f"four stages, 1f1b, {field}", *case, options))
+        if _is_wanted(schedule, options):
+            case = _case(options, ["d0"] * 4, schedule)
+            rows.append(_row(f"four stages, {schedule}", *case, options))
+    for field in ("offloaded_layers", "recompute_layers"):
+        if _is_wanted(field, options):
+            case = _case(options, ["d0"] * 4, "1f1b", **{field: tuple})
+            rows.append(_row(f"four stages, 1f1b, {field}", *case, options))
     return rows
 
 
 def several_processes(options: argparse.Namespace) -> Rows:
     """Stages of two and of four processes, messages through pinned host memory."""
+    if not _is_wanted("processes", options):
+        return []
     rows = [_row("two processes, 1f1b", *_case(options, ["d0", "d1"]), options)]
     if not options.quick:
         case = _case(options, ["d0", "d1", "d2", "d3"], "zero-bubble")
         rows.append(_row("four processes, zero-bubble", *case, options))
     return rows
+
+
+def _is_wanted(case: str, options: argparse.Namespace) -> bool:
+    return options.cases is None or case in options.cases
 
 
 def _case(

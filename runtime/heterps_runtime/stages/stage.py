@@ -165,7 +165,7 @@ class StageModule(nn.Module):
             self._samples = SamplePart(part.batch_calls, own_calls, part.group, self._group_pass)
         self._pass = StagePass(
             module, recording, self._calls, frozenset(self._sends), recomputed, offloaded,
-            self._samples,
+            self._samples, self.device,
         )  # fmt: skip
         self.module = module
 

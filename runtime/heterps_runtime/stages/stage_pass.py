@@ -23,8 +23,10 @@ from heterps_runtime.models.recording import (
 )
 from heterps_runtime.process.memory_ledger import MemoryLedger
 from heterps_runtime.stages.batch_norm import normalisations, unchanged_running_statistics
-from heterps_runtime.stages.host_memory import saved_on_host
+from heterps_runtime.stages.host_memory import HostMemory
 from heterps_runtime.tensor_parallel.sample_part import SamplePart
+
+CPU = torch.device("cpu")
 
 
 class _StageDoneError(Exception):
@@ -64,6 +66,7 @@ class StagePass:
         recomputed: frozenset[int],
         offloaded: frozenset[int] = frozenset(),
         samples: SamplePart | None = None,
+        device: torch.device = CPU,
     ) -> None:
         self.collected: dict[UnitOutput, Tensor] = {}
         self._wanted, self._recomputed, self._offloaded = wanted, recomputed, offloaded
@@ -92,6 +95,7 @@ class StagePass:
         self._watches_functions = self._must_watch()
         units = recording.modules(module)
         self._samples = samples
+        self._host_memory = HostMemory(device)
         is_plain = samples is None and not recomputed | offloaded
         self.is_chain = is_plain and is_chain(module, recording)
         self._chain = [
@@ -121,6 +125,7 @@ class StagePass:
         self.collected = {}
         self._draw = draw
         self._count, self._inside, self._recording = {}, False, recording
+        self._host_memory.begin_pass()
         self._arrived = {
             source: self._as_input(source, tensor) for source, tensor in arrived.items()
         }
@@ -201,7 +206,7 @@ class StagePass:
                 # Torch puts back the state of the generator before it calls `forward` again.
                 output = self._run_recomputed(forward, args, kwargs)
             elif number in self._offloaded:
-                with saved_on_host():
+                with self._host_memory.saved_here():
                     output = self._run(forward, args, kwargs)
             else:
                 output = self._run(forward, args, kwargs)
