@@ -29,6 +29,7 @@ from benchmarks.shared.common import parse_options, report
 SECTIONS = {
     "host_time": 90,
     "passes": 120,
+    "large": 150,
     "runs": 300,
     "profiles": 400,
     "training": 200,

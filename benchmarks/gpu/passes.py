@@ -2,10 +2,10 @@
 
     python -m benchmarks.gpu.passes
 
-One stage that holds the whole model. `alone`: passes with the device at rest before and after;
-`in a row`: forward and backward passes one after another, as a step has them; `host`: until all is
-launched; `busy`: what the GPU's kernels take. A profile is right where its sum is what a pass in a
-row takes.
+One stage that holds the whole model. `observed`: layer by layer, as a profile does; `alone`: passes
+with the device at rest before and after; `in a row`: forward and backward passes one after another,
+as a step has them; `host`: until all is launched; `busy`: what the GPU's kernels take. A profile is
+right where its sum is what a pass in a row takes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from benchmarks.gpu.cases import Rows, measured, run_section
+from benchmarks.gpu.cases import Rows, run_section
 from heterps_configs.documents.base import Dtype
 from heterps_configs.library import load_profile
 from heterps_runtime.models.data import make_batch
@@ -35,18 +35,12 @@ def passes(options: argparse.Namespace) -> Rows:
     for name, dtype, size in QUICK_CASES if options.quick else CASES:
         if options.cases is not None and f"{name}-{size}" not in options.cases:
             continue
-        found = measured(load_profile(name), options, [size], dtype)
-        entry = next(e for e in found.measurements if e.dtype == dtype)
         stage = _Whole(name, dtype, size, options.device)
         times = [stage.round() for _ in range(2 + ROUNDS)][2:]
         rows.append(
             {
                 "model": name,
                 "micro_batch_size": size,
-                "profile_forward_s": sum(entry.forward_s) + entry.stage_forward_s[0],
-                "profile_backward_s": sum(entry.backward_s) + entry.stage_backward_s[0],
-                "layers_forward_s": sum(entry.forward_s),
-                "layers_backward_s": sum(entry.backward_s),
                 **{key: statistics.median(t[key] for t in times) for key in times[0]},
                 **({"busy_s": stage.busy_s()} if stage.stage.is_cuda else {}),
             }

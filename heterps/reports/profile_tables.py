@@ -17,6 +17,8 @@ from heterps_configs.units import bytes_text
 MEGABYTE = 1e6
 # Of layers that are several modules, how many are shown one by one.
 MAX_JOINED_LINES = 12
+# Share of a layer's seconds that launching it takes, from which on the GPU waits for its host.
+WAITS = 0.9
 # Characters of a layer's classes in a table.
 MAX_KIND = 16
 
@@ -46,6 +48,9 @@ def print_profile(profile: ModelProfile, console: Console) -> None:
     # Equal tables of many old measurements would bury the newest.
     if profile.measurements and profile.measurements[-1].num_repeats:
         console.print(layer_table(profile, profile.measurements[-1]))
+    for entry in profile.measurements:
+        if (text := host_limit_text(entry)) is not None:
+            console.print(f"  {text}", markup=False, soft_wrap=True)
 
 
 def print_layers(
@@ -134,6 +139,28 @@ def print_joined(profile: ModelProfile, console: Console, most: int = MAX_JOINED
         console.print(f"  one layer: {layer.name} ({reasons})", markup=False, soft_wrap=True)
     if len(joined) > most:
         console.print(f"  and {len(joined) - most} more layers of several modules")
+
+
+def host_limit_text(entry: Measurement) -> str | None:
+    """Says where a GPU waited for its host; None where it did not, or nothing is known of it.
+
+    Such layers take what launching them takes. In a stage the device catches up with that while
+    the host launches the next ones, so the step may take less than the sum of its layers.
+    """
+    pairs = list(zip(entry.launch_s, entry.forward_s, entry.backward_s, strict=False))
+    waits = [launch >= WAITS * (ahead + back) for launch, ahead, back in pairs]
+    if not any(waits):
+        return None
+    launched_s, taken_s = sum(entry.launch_s), sum(entry.forward_s) + sum(entry.backward_s)
+    busy_s = sum(
+        ahead + back for (_, ahead, back), wait in zip(pairs, waits, strict=True) if not wait
+    )
+    least_s = min(max(launched_s, busy_s), taken_s)
+    return (
+        f"the GPU waits for its host in {sum(waits)} of {len(waits)} layers at micro-batch "
+        f"{entry.micro_batch_size}: both passes of the model take {taken_s * 1e3:.3g} ms layer by "
+        f"layer and may take {least_s * 1e3:.3g} ms in one stage"
+    )
 
 
 def layer_table(profile: ModelProfile, entry: Measurement) -> Table:

@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+# Of a GPU, so many that no step of an optimizer takes its host longer to launch: some milliseconds.
+_BUSY_CYCLES = 10_000_000
+
 Moment = Any  # a float on a CPU, a `DeviceMoment` on a GPU
 
 
@@ -80,6 +83,18 @@ class Stopwatch:
             self._wait()
             self._idle = None
             self._idle = self._recorded()
+
+    def fall_behind(self) -> None:
+        """Keeps a GPU busy while its host launches a little more: only the device's time counts."""
+        if self.is_cuda:
+            torch.cuda._sleep(_BUSY_CYCLES)  # type: ignore[no-untyped-call]
+
+    def launch_seconds(self, start: Moment, end: Moment, observed_s: float = 0.0) -> float:
+        """What the host took between two moments; see `seconds`."""
+        if not self.is_cuda:
+            return self.seconds(start, end, observed_s)
+        observed_s += end.observed_s - start.observed_s
+        return float(max(end.host_s - start.host_s - observed_s, 0.0))
 
     def seconds(self, start: Moment, end: Moment, observed_s: float = 0.0) -> float:
         """From one moment to another; on a GPU only after `synchronize`.

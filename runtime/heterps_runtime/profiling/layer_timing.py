@@ -90,11 +90,20 @@ class Window:
                 samples.of(index).forward_s.append(seconds)
             for index, seconds in _backward_seconds(self.stage, made).items():
                 samples.of(index).backward_s.append(seconds)
+            if self._watch.is_cuda:
+                self._add_launches(made, samples)
         for made in light:
             for index, seconds in _backward_seconds(self.stage, made).items():
                 samples.of(index).input_gradient_s.append(seconds)
         for index, seconds in optimizer_s.items():
             samples.of(index).optimizer_s.append(seconds)
+
+    def _add_launches(self, made: Pass, samples: SizeSamples) -> None:
+        backward = made.backward
+        passes = [made.forward, *([] if backward.began is None else [backward])]
+        found = [stamps.launch_seconds(self._watch) for stamps in passes]
+        for index in self.stage.layer_range:
+            samples.of(index).launch_s.append(sum(seconds.get(index, 0.0) for seconds in found))
 
     def weigh(self, size: int, samples: SizeSamples) -> None:
         """Counts the bytes that the layers keep, and what they need for a while."""
@@ -148,12 +157,14 @@ class Window:
     def _optimizer_step(self) -> dict[int, float]:
         """Seconds for each layer; what a step takes that updates nothing is subtracted.
 
-        That part is host time of a stage's step, which has all its layers in one optimizer.
+        That part is host time of a stage's step, which has all its layers in one optimizer. So is
+        all that a GPU's host takes to launch a layer's: it is the device's time that adds up.
         """
         assert self._idle_optimizer is not None
         watch, spans = self._watch, {}
         steppers = {**self._optimizers, _IDLE: self._idle_optimizer}
         for index, stepper in steppers.items():
+            watch.fall_behind()
             began = watch.now()
             stepper.step()
             spans[index] = began, watch.now()

@@ -39,6 +39,9 @@ def measurement_of(
         optimizer_s=each(lambda entry: middle(entry.optimizer_s)),
         forward_spread_s=each(lambda entry: spread(entry.forward_s)),
         backward_spread_s=each(lambda entry: spread(entry.backward_s)),
+        launch_s=each(lambda entry: middle(entry.launch_s))
+        if any(entry.launch_s for entry in layers)
+        else (),
         weight_gradient_s=each(lambda entry: entry.weight_gradient_s),
         activation_bytes=each(lambda entry: entry.activation_bytes),
         shared_bytes=each(lambda entry: entry.shared_bytes),

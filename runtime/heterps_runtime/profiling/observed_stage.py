@@ -57,13 +57,18 @@ class Stamps:
 
     def layer_seconds(self, watch: Stopwatch) -> dict[int, float]:
         """Seconds in each layer that was entered."""
+        return self._of_each_layer(watch.seconds)
+
+    def launch_seconds(self, watch: Stopwatch) -> dict[int, float]:
+        """What the host took to launch each layer."""
+        return self._of_each_layer(watch.launch_seconds)
+
+    def _of_each_layer(self, seconds: Callable[[Moment, Moment, float], float]) -> dict[int, float]:
         moments = [*self.entered.values(), self.ended]
         hook_s = hook_cost_s() if self.hooks else 0.0
         return {
             index: max(
-                watch.seconds(
-                    moments[number], moments[number + 1], self.hooks.get(index, 0) * hook_s
-                ),
+                seconds(moments[number], moments[number + 1], self.hooks.get(index, 0) * hook_s),
                 0.0,
             )
             for number, index in enumerate(self.entered)

@@ -17,12 +17,14 @@ class LayerSamples(BaseModel):
 
     Attributes:
         input_gradient_s: Backward passes without the gradients of parameters.
+        launch_s: Of a GPU's host, to launch both passes.
     """
 
     forward_s: list[float] = []
     backward_s: list[float] = []
     input_gradient_s: list[float] = []
     optimizer_s: list[float] = []
+    launch_s: list[float] = []
     activation_bytes: float = 0.0
     shared_bytes: float = 0.0
     peak_bytes: float = 0.0

@@ -27,6 +27,10 @@ class Measurement(Document):
         backward_spread_s: The same for the backward pass.
         weight_gradient_s: Of `backward_s`, the part that computes gradients of parameters, which a
             zero-bubble schedule may put off; empty when it was not measured.
+        launch_s: Seconds that a GPU's host takes to launch the layer's passes, forward and backward
+            together. Where the passes take no longer than that, the GPU waits for its host, and a
+            stage of several layers may take less than their sum. Empty on a CPU, and when it was
+            not measured.
         activation_bytes: What the layer's forward pass really kept for its backward pass, for the
             whole micro-batch: what it reads and returns included where it keeps that, model inputs
             and `shared_bytes` not; empty when it was not measured.
@@ -68,6 +72,7 @@ class Measurement(Document):
     forward_spread_s: tuple[Seconds, ...] = ()
     backward_spread_s: tuple[Seconds, ...] = ()
     weight_gradient_s: tuple[Seconds, ...] = ()
+    launch_s: tuple[Seconds, ...] = ()
     activation_bytes: tuple[Bytes, ...] = ()
     peak_bytes: tuple[Bytes, ...] = ()
     shared_bytes: tuple[Bytes, ...] = ()
@@ -89,6 +94,7 @@ MAY_BE_MEASURED = (
     "forward_spread_s",
     "backward_spread_s",
     "weight_gradient_s",
+    "launch_s",
     "activation_bytes",
     "peak_bytes",
     "shared_bytes",
