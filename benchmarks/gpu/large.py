@@ -64,7 +64,7 @@ def _few_blocks() -> ModelProfile:
     source = load_profile(MODEL).source
     assert source is not None
     config = {**dict(source.config or {}), "num_hidden_layers": NUM_BLOCKS}
-    return trace_source(source.changed(config=config), f"{MODEL}, {NUM_BLOCKS} blocks")
+    return trace_source(source.changed(config=config), f"{MODEL}, {NUM_BLOCKS} blocks", "bfloat16")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ the GPU.
 from __future__ import annotations
 
 import argparse
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
@@ -43,13 +42,11 @@ def in_one_process(options: argparse.Namespace) -> Rows:
 
 
 def in_processes(options: argparse.Namespace) -> Rows:
-    """A few cells, beside one another: nothing here is timed."""
-    cells = [
-        Cell(model, shape, schedule, "adamw", False, options.device)  # type: ignore[arg-type]
+    """A few cells."""
+    return [
+        _row(Cell(model, shape, schedule, "adamw", False, options.device))  # type: ignore[arg-type]
         for model, shape, schedule in AS_PROCESSES[: 1 if options.quick else None]
     ]
-    with ThreadPoolExecutor(len(cells)) as pool:
-        return list(pool.map(_row, cells))
 
 
 def _row(cell: Cell) -> dict[str, object]:

@@ -7,6 +7,7 @@ import importlib
 import itertools
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _numbers = itertools.count()
 _REGISTERED: dict[str, Callable[[], nn.Module]] = {}
 _TAKES_NAMES: set[str | None] = set()
+# Building changes what all threads share: torch's default format, how modules take parameters.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 def register_factory(factory: Callable[[], nn.Module], *, takes_names: bool = False) -> str:
@@ -63,13 +66,14 @@ def build_module(source: ModelSource, device: str = "meta", dtype: Dtype = "floa
     """
     import torch
 
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(getattr(torch, parameter_format(dtype)))
-    try:
-        is_meta = device == "meta"
-        module = _built_without_memory(source) if is_meta else _build(source).to(device)
-    finally:
-        torch.set_default_dtype(before)
+    with _ONE_AT_A_TIME:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(getattr(torch, parameter_format(dtype)))
+        try:
+            is_meta = device == "meta"
+            module = _built_without_memory(source) if is_meta else _build(source).to(device)
+        finally:
+            torch.set_default_dtype(before)
     return module.train()
 
 

@@ -32,6 +32,7 @@ from heterps_runtime.profiling.samples import (
 from heterps_runtime.profiling.windows import (
     MEMORY_SHARE,
     Range,
+    WindowLimits,
     choose_windows,
     free_bytes,
     grouped,
@@ -156,13 +157,14 @@ class _Measuring:
         """Measures what is missing."""
         dtype, device = self._conditions.dtype, self._conditions.device
         profile, largest = self._profile, max(self._sizes)
-        windows = choose_windows(profile, largest, dtype)
+        limits = WindowLimits.of(device)
+        windows = choose_windows(profile, largest, dtype, limits)
         bytes_of = [
             sum(layer_bytes(profile, i, largest, dtype) for i in range(first, last + 1))
             for first, last in windows
         ]
         budget = MEMORY_SHARE * free_bytes(device)
-        stages = overhead_stages(profile, largest, dtype)
+        stages = overhead_stages(profile, largest, dtype, limits)
         self._total = len(self._sizes) * (len(windows) * (self._repeats + 1) + len(stages))
         model = ObservedModel.of(profile, self._sizes[0], dtype, device)
         for size in self._sizes:

@@ -2,13 +2,17 @@
 
 Layers of equal kind and sizes cost the same and share their samples. A window grows until what it
 holds is many times larger than any cache, so that each layer finds the caches as it does in a
-stage; more would only take longer. Windows without a distinct layer of their own are left out.
+stage; more would only take longer. On a GPU a layer alone would also be charged with the end of
+each pass, in which the host waits for the device: there a window has several layers, as far as the
+memory goes. Windows without a distinct layer of their own are left out.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
+from typing import NamedTuple, Self
 
 import torch
 
@@ -17,6 +21,8 @@ from heterps_configs.documents.model_profile import ModelProfile
 
 # Many times any cache: beyond it a longer window measures nothing new.
 WINDOW_BYTES = 512 * 2**20
+# On a GPU at least so many layers, where they fit: what a pass takes besides is shared by them.
+NUM_GPU_LAYERS = 8
 # Of the free memory, what all windows may take together.
 MEMORY_SHARE = 0.5
 # Bytes of optimizer state for each parameter: the largest, AdamW's two float32 numbers and a
@@ -27,19 +33,49 @@ _IN_FLIGHT = 2
 Range = tuple[int, int]
 
 
-def choose_windows(profile: ModelProfile, size: int, dtype: Dtype) -> tuple[Range, ...]:
+class WindowLimits(NamedTuple):
+    """Up to where a window grows.
+
+    Attributes:
+        num_layers: It grows to so many, and on until it holds `WINDOW_BYTES`.
+        most_bytes: Beyond it no second layer is added.
+    """
+
+    num_layers: int = 1
+    most_bytes: float = math.inf
+
+    @classmethod
+    def of(cls, device: str) -> Self:
+        """Those of a device with the memory that is free now."""
+        if torch.device(device).type != "cuda":
+            return cls()
+        # The end of the model may be a window of its own, and they share the memory.
+        return cls(NUM_GPU_LAYERS, MEMORY_SHARE * free_bytes(device) / 3)
+
+    def is_full(self, count: int, held: float, need: float) -> bool:
+        """Whether a window of some layers takes no other that needs so much."""
+        if count and held + need > self.most_bytes:
+            return True
+        return count >= self.num_layers and held + need > WINDOW_BYTES
+
+
+def choose_windows(
+    profile: ModelProfile, size: int, dtype: Dtype, limits: WindowLimits | None = None
+) -> tuple[Range, ...]:
     """First and last layer (inclusive) of windows that hold every distinct layer.
 
     Args:
         profile: The model.
         size: Samples of the largest micro-batch.
         dtype: Format of parameters and activations.
+        limits: Up to where a window grows; by default as on a CPU.
     """
+    limits = limits or WindowLimits()
     windows: list[Range] = []
     first, held = 0, 0.0
     for index in range(profile.num_layers):
         need = layer_bytes(profile, index, size, dtype)
-        if index > first and held + need > WINDOW_BYTES:
+        if limits.is_full(index - first, held, need):
             windows.append((first, index - 1))
             first, held = index, 0.0
         held += need
@@ -47,22 +83,25 @@ def choose_windows(profile: ModelProfile, size: int, dtype: Dtype) -> tuple[Rang
     return tuple(_that_are_needed(windows, profile.first_equal_layers()))
 
 
-def overhead_stages(profile: ModelProfile, size: int, dtype: Dtype) -> tuple[Range, ...]:
+def overhead_stages(
+    profile: ModelProfile, size: int, dtype: Dtype, limits: WindowLimits | None = None
+) -> tuple[Range, ...]:
     """Stages that tell what a stage takes beside its layers, for some first layers.
 
     Halves of the model, one that begins behind the first layer, and the last layer: between these
     first layers it is interpolated. A stage ends early where it would hold much more than a window.
     """
+    limits = limits or WindowLimits()
     last, half = profile.num_layers - 1, profile.num_layers // 2
     wanted = {0: max(half - 1, 0), min(1, last): max(half, min(1, last)), half: last, last: last}
     stages = []
     for first, end in sorted(wanted.items()):
         held, stop = 0.0, first
         for index in range(first, end + 1):
-            held += layer_bytes(profile, index, size, dtype)
-            if index > first and held > WINDOW_BYTES:
+            need = layer_bytes(profile, index, size, dtype)
+            if limits.is_full(index - first, held, need):
                 break
-            stop = index
+            held, stop = held + need, index
         stages.append((first, stop))
     return tuple(stages)
 

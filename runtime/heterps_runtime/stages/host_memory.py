@@ -18,8 +18,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from heterps_runtime.process.host_copies import Copies, Mark, copies_of
 from heterps_runtime.process.memory_ledger import MemoryLedger
-from heterps_runtime.stages.host_copies import Copies, Mark, copies_of
 
 # Calls whose tensors leave while another one computes.
 _NUM_LEAVING = 1

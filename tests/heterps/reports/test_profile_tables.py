@@ -7,6 +7,7 @@ from rich.console import Console
 from heterps.reports.profile_tables import MAX_JOINED_LINES, print_layers, print_profile
 from heterps_configs.documents.model.layer import LayerProfile
 from heterps_configs.documents.model.matrix_product import MatrixProduct
+from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.library import load_profile
 
@@ -67,3 +68,26 @@ def test_the_blocks_of_a_shipped_model_are_one_line() -> None:
     expected = f"4 x 2048x4096x4096, {attention}, 2 x 2048x4096x11008, 2048x11008x4096\n"
     text = _explained(load_profile("llama-7b"))
     assert f"  1-32: 38 kernels; {expected}" in text
+
+
+def _measured(launch_s: tuple[float, ...]) -> str:
+    entry = Measurement(
+        device_type="H200-141G", micro_batch_size=4, forward_s=(0.001, 0.001, 0.005),
+        backward_s=(0.002, 0.002, 0.006), launch_s=launch_s,
+    )  # fmt: skip
+    layers = tuple(_layer(name) for name in "abc")
+    console = Console(width=200, record=True)
+    print_profile(ModelProfile(name="model", layers=layers, measurements=(entry,)), console)
+    return console.export_text()
+
+
+def test_a_gpu_that_waits_for_its_host_is_told_with_what_a_stage_may_take() -> None:
+    text = _measured((0.003, 0.003, 0.002))
+    assert "the GPU waits for its host in 2 of 3 layers at micro-batch 4" in text
+    # 17 ms layer by layer; the last layer's 11 ms hide what launching the others takes.
+    assert "take 17 ms layer by layer and may take 11 ms in one stage" in text
+
+
+def test_of_a_gpu_that_is_busy_nothing_is_said() -> None:
+    assert "waits for its host" not in _measured((0.001, 0.001, 0.001))
+    assert "waits for its host" not in _measured(())

@@ -88,3 +88,31 @@ def test_what_a_hook_costs_is_taken_off_in_the_same_way(device: _Device) -> None
     watch.synchronize()
     assert watch.seconds(start, end) == pytest.approx(3.5)
     assert watch.seconds(start, end, 2.0) == pytest.approx(1.5)
+
+
+def test_what_a_host_launches_behind_other_work_takes_the_devices_time_alone(
+    device: _Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: device.host(0.0, 50.0))
+    watch = Stopwatch("cuda:0")
+    watch.now()
+    watch.fall_behind()
+    start = watch.now()
+    device.host(5.0, 0.25)
+    end = watch.now()
+    watch.synchronize()
+    assert watch.seconds(start, end) == pytest.approx(0.25)
+    assert watch.launch_seconds(start, end) == pytest.approx(5.0)
+
+
+def test_launching_is_told_without_the_observer(device: _Device) -> None:
+    watch = Stopwatch("cuda:0")
+    start = watch.now()
+    watch.pause()
+    device.host(2.0)
+    watch.resume()
+    device.host(3.0, 20.0)
+    end = watch.now()
+    watch.synchronize()
+    assert watch.launch_seconds(start, end) == pytest.approx(3.0)
+    assert watch.launch_seconds(start, end, 1.0) == pytest.approx(2.0)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from heterps_runtime.stages.host_copies import Copies, Mark, copies_of
+from heterps_runtime.process.host_copies import Copies, Mark, copies_of
 from heterps_runtime.stages.host_memory import HostMemory
 
 CPU = torch.device("cpu")
