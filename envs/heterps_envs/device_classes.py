@@ -14,8 +14,9 @@ MAX_CLASSES = 16
 # Equal devices on different nodes are told apart while there are no more classes than this: exact
 # solving takes exponentially longer with each.
 MAX_NODE_CLASSES = 8
-# Whose equal devices are classes of their own: those of nodes that differ, of all nodes, of none.
-NodesApart = Literal["unequal", "all", "none"]
+# Whose equal devices are classes of their own: those of nodes that differ, of all nodes, of none;
+# or every device is one.
+NodesApart = Literal["unequal", "all", "none", "each"]
 # Devices by what makes them equal, in the order of the cluster.
 Groups = Mapping[tuple[object, ...], Sequence[Device]]
 
@@ -45,6 +46,8 @@ def device_groups(cluster: Cluster, apart: NodesApart) -> Groups:
 
     Where some cannot send messages to each other, those of every node are apart.
     """
+    if apart == "each":
+        return {(device.name,): [device] for device in cluster.devices}
     groups: dict[tuple[object, ...], list[Device]] = {}
     for device in cluster.devices:
         kind = (device.type.name, device.memory_bytes, device.price_usd_per_hour, device.region)

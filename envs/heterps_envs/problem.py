@@ -10,7 +10,7 @@ import numpy as np
 
 from heterps_configs.documents.job import Strategy
 from heterps_envs.cost_tables import CostTables
-from heterps_envs.device_classes import NodesApart
+from heterps_envs.device_classes import MAX_CLASSES, NodesApart
 from heterps_envs.problem_layers import ProblemLayers
 
 # One device for each stage, which keeps all.
@@ -60,7 +60,7 @@ class Problem(ProblemLayers):
         rule = self.memory_rule
         memory = np.array([self.usable_bytes(entry.devices[0].name) for entry in self.classes])
         rings = None
-        if self.has_equal_nodes and self.nodes_apart != "all":
+        if self.has_equal_nodes and self.nodes_apart not in ("all", "each"):
             rings = self.links.rings(
                 self.classes, self.nodes_apart, is_fastest=self.has_fastest_links
             )
@@ -146,6 +146,14 @@ class Problem(ProblemLayers):
         """The same with a class for each node of equal ones, where these are few; else itself."""
         apart = self._viewed(nodes_apart="all")
         return apart if self.merges_nodes and len(apart.classes) > len(self.classes) else self
+
+    @cached_property
+    def by_device(self) -> Problem | None:
+        """The same with a class for each device, so that all links are known; None for too many.
+
+        It has no replicas of a stage, as these are devices of one class.
+        """
+        return self._viewed("each") if len(self.cluster.devices) <= MAX_CLASSES else None
 
     @cached_property
     def over_nodes(self) -> Problem | None:

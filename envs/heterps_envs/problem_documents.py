@@ -82,7 +82,7 @@ class ProblemDocuments:
             HeterpsError: There are more than `MAX_CLASSES`.
         """
         groups = self.links.groups(self.nodes_apart)
-        if len(groups) > MAX_NODE_CLASSES:
+        if len(groups) > MAX_NODE_CLASSES and self.nodes_apart != "each":
             groups = self.links.groups("none")
         if len(groups) > MAX_CLASSES:
             raise HeterpsError(

@@ -21,7 +21,7 @@ from heterps.micro_batches.one_size import (
 from heterps.micro_batches.outlooks import bound_of, cost_of, rank
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps.micro_batches.quick import QuickPlans
-from heterps_agents.interface.patient import QUICK_PART, PatientPlanner, first_part
+from heterps_agents.interface.patient import PatientPlanner, first_part, quick_part
 from heterps_agents.interface.planner import Budget
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
@@ -58,7 +58,7 @@ def place_patiently(
     Raises:
         InfeasibleError: None has a plan; the reason is that of the one nearest to a plan.
     """
-    own = budget.share(QUICK_PART)
+    own = budget.share(quick_part(asked[0]))
     quick = QuickPlans(asked, planner)
     quick.look(own)
     finished = quick.finished(own)

@@ -14,6 +14,7 @@ from heterps.planning.frontier import frontier
 from heterps.planning.place import place
 from heterps.planning.place_graph import load_compiled_code
 from heterps.planning.strategies import OPEN
+from heterps_agents.auto.device_walk import plan_as_clocked
 from heterps_agents.auto.others import SLOWER, quick_plan, quick_ways
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.finishing.clock_walk import best_by_clock
@@ -126,6 +127,7 @@ def _warm_up_going_on(problem: Problem) -> None:
     if code is not None:
         neighbours(code, question, np.random.default_rng(0))
         best_by_clock(problem, question, [code], 1, 1)
+        plan_as_clocked(problem, question, code)
 
 
 def _warm_up_bound(problem: Problem) -> None:

@@ -9,12 +9,11 @@ from heterps_agents.asymmetric.candidates import LONGER, NEAR, THOROUGH, Trial, 
 from heterps_agents.asymmetric.planner import NUM_FINISHED, AsymmetricPlanner
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
+from heterps_agents.auto.choices import better, finished, part_of
+from heterps_agents.auto.device_walk import best_over_devices
 from heterps_agents.auto.others import (
     COMPOSER,
-    better,
-    finished,
     is_composed,
-    part_of,
     plan_of_finds,
     quick_plan,
     searchers,
@@ -26,6 +25,7 @@ from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS
 from heterps_agents.finishing.finds import finds_of
 from heterps_agents.finishing.near_plan import best_near
+from heterps_agents.interface.patient import has_far_devices
 from heterps_agents.interface.planner import Budget
 from heterps_agents.plan_choices.divided_state import choose_divided
 from heterps_configs.documents.plan import Plan
@@ -49,6 +49,8 @@ COMPOSED_PART = 1 / 3
 SETS_PART = 1 / 3
 # For the question whether anything may be better.
 PROOF_PART = 1 / 4
+# For a walk over far devices.
+DEVICES_PART = 1 / 2
 # In each round, for a whole search.
 FINDS_PART = 1 / 2
 
@@ -76,7 +78,8 @@ class GoingOn:
             plan: One that fits.
             budget: With a limit in time, all of which is used unless nothing can be better.
         """
-        best = self._of_stage_sets(problem, self._composed(problem, plan, budget), budget)
+        best = self._over_devices(problem, plan, budget, 0)
+        best = self._of_stage_sets(problem, self._composed(problem, best, budget), budget)
         for number in count():
             if budget.is_exhausted or _is_proven(problem, best, budget):
                 break
@@ -100,6 +103,14 @@ class GoingOn:
             return best
         with part_of(budget, COMPOSED_PART) as own:
             found = quick_plan(problem, own, self.seed, COMPOSER)
+        return best if found is None else _better(problem, best, found)
+
+    def _over_devices(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
+        """The plan, or a better one on a walk over far devices; later ones begin elsewhere."""
+        if budget.is_exhausted or not has_far_devices(problem):
+            return best
+        with part_of(budget, DEVICES_PART) as own:
+            found = best_over_devices(problem, best, own, self.seed + number)
         return best if found is None else _better(problem, best, found)
 
     def _of_stage_sets(self, problem: Problem, best: Plan, budget: Budget) -> Plan:
@@ -126,6 +137,7 @@ class GoingOn:
         best = self.near(problem, best, budget, number)
         best = self._with_finds(problem, best, budget, number)
         best = self._walked(problem, best, budget, number)
+        best = self._over_devices(problem, best, budget, 1 + number)
         before: Plan | None = None
         while before is not best:
             before, best = best, self._with_lanes(problem, best, budget)

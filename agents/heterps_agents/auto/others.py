@@ -8,27 +8,21 @@ known before.
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 from heterps_agents.asymmetric.islands import islands
+from heterps_agents.auto.choices import better, finished, part_of
 from heterps_agents.auto.copies import MOST_COPIES, best_copies
+from heterps_agents.auto.device_walk import best_of_each_size
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.interface.patient import has_many_devices
+from heterps_agents.interface.patient import has_far_devices, has_many_devices
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.search_planner import SearchPlanner
-from heterps_agents.interface.views import fastest
-from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
-from heterps_agents.plan_choices.interleaving import interleave
-from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.search.uniform import best_uniform, best_uniform_of_each
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError
-from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.notes import can_run
 
 # Even plans; planners that answer in tenths of a second for a few devices (`autohete` mostly does,
 # and its integer programme now and then takes 30 s, which no budget ends), and of these those that
@@ -43,6 +37,8 @@ COMPOSER, LEAST_ISLANDS, MOST_ISLANDS = "tangram", 2, 5
 # copies of the model, of which a few are simulated for each size.
 COPIES, MOST_COPIED = "copies", 2
 NEAR, NEAR_PLANNER, MOST_NEAR, MOST_NEAR_DEVICES = "near devices", "exact", 4, 4
+# Walks over devices that are far from one another.
+WALKS = "devices"
 # For few devices plans are finished before they are compared: with more micro-batches in flight
 # an even one behind slow links may take so many times less.
 FINISHING_GAIN = 1.6
@@ -64,7 +60,8 @@ def quick_ways(problem: Problem) -> tuple[str, ...]:
     composers = (COMPOSER,) if is_composed(problem) else ()
     near = (NEAR,) if islands(problem, 1, MOST_NEAR_DEVICES) else ()
     copies = (COPIES,) if near or number <= MOST_COPIES else ()
-    return (EVEN, *copies, *near, *composers, *few)
+    walks = (WALKS,) if has_far_devices(problem) else ()
+    return (*walks, EVEN, *copies, *near, *composers, *few)
 
 
 def is_composed(problem: Problem) -> bool:
@@ -89,6 +86,8 @@ def quick_plan(problem: Problem, budget: Budget, seed: int, way: str) -> Plan | 
         found = None if even is None else even.plan
     elif way == COPIES:
         found = _plan_of_copies(problem, budget)
+    elif way == WALKS:
+        found = best_of_each_size([problem], budget, seed).get(0)
     elif way == NEAR:
         found = _plan_of_near_devices(problem, budget, seed)
     else:
@@ -113,6 +112,8 @@ def quick_plans(
         Plans by the indices of their problems, at least the best of all; None where the way looks
         at one problem at a time. Of few devices many plans may be best once they are finished.
     """
+    if way == WALKS:
+        return best_of_each_size(problems, budget, seed)
     if way != EVEN or len(problems[0].cluster.devices) <= FEW_DEVICES:
         return None
     found = best_uniform_of_each(problems, budget, seed, below=budget.known_cost)
@@ -184,12 +185,6 @@ def finders(problem: Problem) -> tuple[str, ...]:
     return (FINDER_OF_MANY,) if has_many_devices(problem) else ()
 
 
-def finished(problem: Problem, plan: Plan, budget: Budget) -> Plan:
-    """With chunks and micro-batches in flight as they are best: that changes which plan is."""
-    plan = choose_reduce(problem, interleave(problem, plan, budget))
-    return choose_in_flight(problem, plan, budget)
-
-
 def _plan_of_near_devices(problem: Problem, budget: Budget, seed: int) -> Plan | None:
     """The best of plans that leave all other devices idle."""
     best: Plan | None = None
@@ -230,22 +225,3 @@ def _best_of(
         with part_of(budget, PART) as own, contextlib.suppress(HeterpsError):
             best = better(problem, best, planner_named(name, seed).plan(problem, own))
     return best
-
-
-@contextmanager
-def part_of(budget: Budget, part: float) -> Iterator[Budget]:
-    """A share of a budget, which is charged at the end."""
-    own = budget.share(part)
-    own.known_cost = math.inf
-    try:
-        yield own
-    finally:
-        budget.charge(own)
-
-
-def better(problem: Problem, best: Plan | None, found: Plan) -> Plan | None:
-    """The better of two plans by the simulator, the first of equal ones; one that may be used."""
-    if not keeps_to(found, problem.strategy) or not can_run(problem, found):
-        return best
-    found = choose_reduce(problem, found)
-    return found if best is None else fastest(problem, [best, found])

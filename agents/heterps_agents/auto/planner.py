@@ -9,24 +9,17 @@ from heterps_agents.asymmetric.candidates import candidates
 from heterps_agents.asymmetric.planner import AsymmetricPlanner
 from heterps_agents.auto.bounds import bound_after
 from heterps_agents.auto.chains import Chains
+from heterps_agents.auto.choices import better, finished, part_of
+from heterps_agents.auto.device_walk import best_over_devices
 from heterps_agents.auto.fastest_kind import plan_of_fastest_kind
 from heterps_agents.auto.going_on import GoingOn
-from heterps_agents.auto.others import (
-    better,
-    finders,
-    finished,
-    part_of,
-    plan_of_finds,
-    quick_plan,
-    quick_plans,
-    quick_ways,
-)
+from heterps_agents.auto.others import finders, plan_of_finds, quick_plan, quick_plans, quick_ways
 from heterps_agents.auto.stage_sets import best_of_stage_sets
 from heterps_agents.auto.walks import walked
 from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finds import best_of_finds
 from heterps_agents.finishing.stage_walk import can_walk, walked_on
-from heterps_agents.interface.patient import QUICK_PART, WAY_PART, first_part
+from heterps_agents.interface.patient import WAY_PART, first_part, has_far_devices, quick_part
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import register
 from heterps_agents.interface.views import fastest
@@ -95,7 +88,7 @@ class AutoPlanner:
         """
         if not (self.is_patient and budget.has_time_limit):
             return self._after_a_walk(problem, self._first(problem, budget), budget)
-        own = budget.share(QUICK_PART)
+        own = budget.share(quick_part(problem))
         best: Plan | None = None
         for way in self.quick_ways(problem):
             if own.is_exhausted:
@@ -203,7 +196,11 @@ class AutoPlanner:
         """The plan, or a better one on a short walk from it, where time does not end that."""
         if budget.has_time_limit or budget.is_exhausted:
             return plan
-        return self._judged(problem, plan, walked(problem, plan, budget, 0))
+        best = walked(problem, plan, budget, 0)
+        if has_far_devices(problem) and not self.chains_only:
+            found = best_over_devices(problem, best, budget, self.seed)
+            best = best if found is None else better(problem, best, found) or best
+        return self._judged(problem, plan, best)
 
     def _first(self, problem: Problem, budget: Budget) -> Plan:
         """The best chain, or lanes side by side that small moves make of it."""

@@ -9,8 +9,8 @@ from heterps_agents.asymmetric.estimates import Estimates
 from heterps_agents.asymmetric.judged import Judge, Judged
 from heterps_agents.asymmetric.moves import Moves
 from heterps_agents.asymmetric.weave import weave_of_plan
+from heterps_agents.auto.choices import better
 from heterps_agents.auto.lane_walk import Walk
-from heterps_agents.auto.others import better
 from heterps_agents.finishing.stage_walk import can_walk, walked_over_stages
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan

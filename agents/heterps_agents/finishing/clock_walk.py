@@ -66,6 +66,22 @@ _CURRENT, _BEST, _TRIAL = 0, 1, 2
 _SINCE_BEST = 3
 
 
+class Rules(NamedTuple):
+    """How walks go.
+
+    Attributes:
+        threshold: A change may be so much worse in the beginning, of what the placement costs.
+        more: How many micro-batches more than by the rule of 1F1B stages may hold, where that is
+            faster and there is memory.
+    """
+
+    threshold: float = THRESHOLD
+    more: int = EAGER
+
+
+USUAL = Rules()
+
+
 class _Walk(NamedTuple):
     """Where a walk is.
 
@@ -89,7 +105,12 @@ class _Walk(NamedTuple):
 
 
 def best_by_clock(
-    problem: Problem, question: Question, codes: list[Code], walks: int, changes: int
+    problem: Problem,
+    question: Question,
+    codes: list[Code],
+    walks: int,
+    changes: int,
+    rules: Rules = USUAL,
 ) -> list[Code]:
     """Placements on walks from the best of some, best first; the first one where none is better.
 
@@ -104,10 +125,12 @@ def best_by_clock(
         walks: How many begin at most.
         changes: How many are judged in each round, of all its walks together; fewer where a step
             has very many passes.
+        rules: How they go.
     """
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
-    more = _more_in_flight(problem)
-    pool = list(zip(clocked_costs(problem, question, codes), codes, strict=True))
+    rules = rules._replace(more=_more_in_flight(problem, rules))
+    costs = clocked_costs(problem, question, codes, rules)
+    pool = list(zip(costs, codes, strict=True))
     num_stages = max(len(decode(code, question.options)) for code in codes)
     num_passes = 2 * num_stages * question.kernel.num_micro_batches
     changes = min(changes, MOST_PASSES // num_passes)
@@ -116,37 +139,39 @@ def best_by_clock(
         found = []
         for index, (_, code) in enumerate(sorted(pool, key=lambda entry: entry[0])[:number]):
             own = question._replace(seed=question.seed + index)
-            found += _walked(own, code, changes // number, shared, more)
+            found += _walked(own, code, changes // number, shared, rules)
         pool, number = found, -(-number // 3) if number > 2 else 0
     return [code for _, code in sorted(found, key=lambda entry: entry[0])]
 
 
 def _walked(
-    question: Question, start: Code, num_changes_tried: int, shared: SharedParameters, more: int
+    question: Question, start: Code, num_changes_tried: int, shared: SharedParameters, rules: Rules
 ) -> list[tuple[float, Code]]:
     """The best placements on a walk, with their costs; the start alone, where none is better."""
-    walk, budget = _begin(question, start, shared, more), question.budget
+    walk, budget = _begin(question, start, shared, rules.more), question.budget
     rng, done = np.random.default_rng(question.seed), 0
     while done < num_changes_tried and not budget.is_exhausted:
         numbers = rng.integers(0, 1 << 30, (min(DRAWN, num_changes_tried - done), _NUMBERS))
-        threshold = THRESHOLD * (1 - max(done / num_changes_tried, budget.time_share))
-        _go_on(question.kernel, question.goal, shared, walk, numbers, threshold, more)
+        threshold = rules.threshold * (1 - max(done / num_changes_tried, budget.time_share))
+        _go_on(question.kernel, question.goal, shared, walk, numbers, threshold, rules.more)
         done += len(numbers)
     count = int(walk.num_bests[0])
     rows = [number % MOST_BEST for number in range(max(count - MOST_BEST, 0), count)]
     return [(float(walk.best_costs[row]), walk.bests[row].copy()) for row in rows]
 
 
-def clocked_costs(problem: Problem, question: Question, codes: list[Code]) -> list[float]:
+def clocked_costs(
+    problem: Problem, question: Question, codes: list[Code], rules: Rules = USUAL
+) -> list[float]:
     """Step times of placements by the clock, in the links of a view."""
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
-    more = _more_in_flight(problem)
+    more = _more_in_flight(problem, rules)
     return [float(_code_cost(code, question.kernel, shared, more)) for code in codes]
 
 
-def _more_in_flight(problem: Problem) -> int:
-    """How many more than by the rule of 1F1B stages may hold where that is faster."""
-    return EAGER if problem.job.schedule == "1f1b" else 0
+def _more_in_flight(problem: Problem, rules: Rules) -> int:
+    """None under a schedule that leaves no choice."""
+    return rules.more if problem.job.schedule == "1f1b" else 0
 
 
 def _begin(question: Question, start: Code, shared: SharedParameters, more: int) -> _Walk:

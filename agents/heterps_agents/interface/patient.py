@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from heterps_agents.interface.planner import Budget, Planner
+from heterps_configs.documents.numbers import MOST_LATENCY_S
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 
 # Of a limit in time, for what is found in tenths of a second; of what is left of that, for each way
 # to find it; of what is left then, for first plans. The rest is for better ones.
-QUICK_PART, WAY_PART = 1 / 4, 1 / 2
+QUICK_PART, QUICK_PART_OF_FAR, WAY_PART = 1 / 4, 1 / 2, 1 / 2
 FIRST_PART, FIRST_PART_OF_MANY = 3 / 4, 1 / 2
 # With so many devices a search takes long, a walk from a first plan wins more, and the policy's own
 # part is a tenth of what the simulator takes for the choice.
 MANY_DEVICES = 128
+# Devices are far where the slowest link's latency is so large a part of what each of them computes
+# of a micro-batch, if all shared it evenly.
+FAR = 0.1
+LEAST_FAR_DEVICES, MOST_FAR_DEVICES = 3, 64
 
 
 def has_many_devices(problem: Problem) -> bool:
@@ -23,9 +30,30 @@ def has_many_devices(problem: Problem) -> bool:
     return len(problem.cluster.devices) >= MANY_DEVICES and problem.strategy.is_plain
 
 
+def has_far_devices(problem: Problem) -> bool:
+    """Whether walks over single devices are for a problem."""
+    job, count = problem.job, len(problem.cluster.devices)
+    if not LEAST_FAR_DEVICES <= count <= MOST_FAR_DEVICES:
+        return False
+    if problem.by_device is None and len(problem.views) > 1:
+        return False  # no table knows the links within a class
+    if job.schedule != "1f1b" or job.objective != "throughput":
+        return False
+    latency_s = problem.links.by_node.latency_s
+    slowest_s = float(latency_s[latency_s <= MOST_LATENCY_S].max(initial=0.0))
+    seconds = problem.tables.forward_s + problem.tables.backward_s
+    return slowest_s > FAR * float(np.min(seconds, axis=1).sum()) / count
+
+
+def quick_part(problem: Problem) -> float:
+    """Of a limit in time, for quick plans."""
+    return QUICK_PART_OF_FAR if has_far_devices(problem) else QUICK_PART
+
+
 def first_part(problem: Problem) -> float:
     """Of the time that is left after quick plans, for first plans."""
-    return FIRST_PART_OF_MANY if has_many_devices(problem) else FIRST_PART
+    is_short = has_many_devices(problem) or has_far_devices(problem)
+    return FIRST_PART_OF_MANY if is_short else FIRST_PART
 
 
 @runtime_checkable

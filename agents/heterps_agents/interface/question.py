@@ -79,7 +79,7 @@ class Question(NamedTuple):
     def found(self, code: Code, cost: float) -> None:
         """Tells the budget of a code and its cost, for curves; one that fits counts."""
         if self.problem is not None and cost < MISSES_FLOOR:
-            self.budget.found(cost, partial(self._plan, code), id(self.problem))
+            self.budget.found(cost, partial(self.plan_of, code), id(self.problem))
 
     def found_all(self, codes: Iterable[Code | None]) -> None:
         """The same of several; what is None was not found."""
@@ -87,7 +87,8 @@ class Question(NamedTuple):
             if code is not None:
                 self.found(code, self.cost(code))
 
-    def _plan(self, code: Code) -> Plan:
+    def plan_of(self, code: Code) -> Plan:
+        """The plan of a code, on the devices that bind best."""
         assert self.problem is not None
         placement = decode(code, self.options)
         return bound_plan(self.problem, placement, planner="", seed=self.seed)

@@ -101,10 +101,16 @@ def _bytes_by_rank(problem: Problem, stage: Stage) -> Floats:
     known = problem.derived.get(key)
     if not isinstance(known, np.ndarray):
         part = slice(stage.first_layer, stage.last_layer + 1)
+        again, away = list(stage.recompute_layers), list(stage.offloaded_layers)
         rows = []
         for name, own in problem.by_rank(stage):
-            tables = own.tables
-            bytes_of = tables.state_bytes[part].sum(), tables.activation_bytes[part].sum()
-            rows.append((tables.memory_bytes[problem.class_of[name]], *bytes_of))
+            tables, kind = own.tables, problem.class_of[name]
+            state, kept = tables.state_bytes[part].sum(), tables.activation_bytes[part].sum()
+            if again or away:
+                memory = own.layer_memory
+                kept = memory.kept_bytes(stage.first_layer, stage.last_layer, kind, again, away)
+                state += memory.own_bytes[again, kind].max(initial=0.0)
+                state += own.offload.passing_bytes[away, kind].max(initial=0.0)
+            rows.append((tables.memory_bytes[kind], state, kept))
         problem.derived[key] = known = np.array(rows, float)
     return known

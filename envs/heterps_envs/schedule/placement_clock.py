@@ -70,6 +70,15 @@ def clocked_step_time_s(
     return step_s
 
 
+@njit(**ALLOCATING)
+def most_in_flight(stages: Any, count: int, k: Any, more: int) -> Any:
+    """(S,) micro-batches that stages hold where they have `more`; see `clocked_step_time_s`."""
+    rows, seconds = np.empty((count, 4), np.int64), np.zeros((count, 5))
+    _describe(stages, count, k, rows, seconds)
+    _hold_more(stages, count, k, rows, more)
+    return rows[:, HELD].copy()
+
+
 @uncounted_helper
 def _hold_more(stages: Any, count: int, k: Any, rows: Any, more: int) -> bool:
     """Raises how many micro-batches stages hold, as far as memory has room; whether any does."""

@@ -8,15 +8,14 @@ from heterps.micro_batches.sizes import with_size
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
 from heterps_agents.auto import others
+from heterps_agents.auto.choices import better, finished
 from heterps_agents.auto.others import (
     COPIES,
     EVEN,
     FINISHING_GAIN,
     MOST_NEAR_DEVICES,
     NEAR,
-    better,
     finders,
-    finished,
     plan_of_finds,
     quick_plan,
     quick_ways,

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heterps_configs.documents.plan import Plan
 from heterps_envs.closed_form.formula import FITS, evaluate
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.kernel_tables import kernel_tables
@@ -14,7 +15,12 @@ from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import BACKWARD, FORWARD
 from heterps_envs.schedule.build import build_schedule
-from heterps_envs.schedule.in_flight import in_flight_micro_batches, routed_micro_batches
+from heterps_envs.schedule.in_flight import (
+    as_memory_allows,
+    in_flight_micro_batches,
+    in_flight_of_stages,
+    routed_micro_batches,
+)
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.plan_bound import least_step_time_s
 from heterps_envs.simulator.prepared import PreparedPlan
@@ -54,6 +60,26 @@ def test_memory_is_state_and_the_activations_in_flight() -> None:
         "d0-1": 16 + 2 * 20,
         "d0-2": 24 + 30,
     }
+
+
+def test_memory_allows_more_in_flight_where_layers_are_computed_again() -> None:
+    # One device has room for about ten micro-batches of four layers that keep a byte each.
+    problem = chain_problem(
+        [1] * 4, [1] * 4, num_micro_batches=64, counts=(1,), memory_bytes=[44],
+        parameters=[0] * 4, activation_bytes=[1.0] * 4,
+    )  # fmt: skip
+    plan = bind(problem, [PlacedStage(0, 3, 0)], planner="test", seed=0)
+    again = plan.changed(
+        stages=tuple(stage.changed(recompute_layers=tuple(stage.layers)) for stage in plan.stages)
+    )
+
+    def allowed(found: Plan) -> int:
+        prepared = PreparedPlan(problem, found)
+        held = in_flight_of_stages(found, prepared.arrays.shape)
+        most = as_memory_allows(problem, found, prepared.arrays, held, held + 60)
+        return int(most[0])
+
+    assert allowed(again) > 2 * allowed(plan)
 
 
 def test_a_device_with_two_stages_holds_both() -> None:

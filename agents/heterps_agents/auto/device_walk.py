@@ -1,0 +1,166 @@
+"""Walks by the clock over single devices far from one another, with many micro-batches in flight.
+
+Devices of one type share a class, in which tables have the slowest link between any two. Where each
+pair has a link of its own, and a message takes as long as a pass, most of a step depends on which
+devices are neighbours, and on how many micro-batches are in flight: no formula of classes sees
+either. Here every device is a class of its own, so that the clock is the simulator's (but for
+replicas, of which there are none), and a walk takes worse changes than others do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from heterps_agents.auto.choices import better, finished, part_of
+from heterps_agents.finishing.clock_walk import Rules, best_by_clock, clocked_costs
+from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
+from heterps_agents.search.greedy import greedy_code
+from heterps_configs.documents.plan import Plan
+from heterps_envs.arrays import Code
+from heterps_envs.closed_form.objective import read_stages
+from heterps_envs.closed_form.placement import Placement, decode, encode
+from heterps_envs.problem import Problem
+from heterps_envs.schedule.placement_clock import most_in_flight
+from heterps_envs.simulator.prepared import PreparedPlan
+from heterps_envs.simulator.simulate import (
+    prepared_is_feasible,
+    prepared_step_time_s,
+    simulated_step_time_s,
+)
+
+# How walks go there.
+RULES = Rules(threshold=0.05, more=8)
+# Changes of a walk at most, and where no time ends it; its part of the time. The rest is for the
+# best of its plans, of which so many are finished.
+MOST_CHANGES, UNHURRIED_CHANGES, WALK_PART, MOST_FINISHED = 1_000_000, 20_000, 0.8, 4
+# Of the time for walks of all sizes of micro-batches, for the first of each; so many sizes go on.
+FIRST_PART, MOST_LONGER = 1 / 2, 2
+# Of what is left for first walks, the next size has this part at least: large ones are hopeless.
+MOST_SIZES = 4
+# No walk begins for a size that would begin with so many times the seconds of the best so far.
+HOPELESS = 2.5
+
+
+class Walked(NamedTuple):
+    """The best plan of a walk, with its step time, and as a placement on single devices."""
+
+    plan: Plan
+    step_time_s: float
+    placement: Placement
+
+
+def best_over_devices(problem: Problem, plan: Plan, budget: Budget, seed: int) -> Plan | None:
+    """The best plan of a walk; None where all of its plans are unfit.
+
+    Args:
+        problem: What was asked, with far devices.
+        plan: Where the walk begins, if it is a chain of single devices.
+        budget: With a limit in time, which the walk takes.
+        seed: Of the walk.
+    """
+    question = Question.of(_view(problem), budget, seed)
+    code = question.code_of(plan)
+    starts = [] if code is None else [decode(code, question.options)]
+    found = _walked(problem, starts, budget, seed)
+    return None if found is None else found.plan
+
+
+def best_of_each_size(problems: Sequence[Problem], budget: Budget, seed: int) -> dict[int, Plan]:
+    """Plans of walks for problems that differ in the size of micro-batches, by their indices.
+
+    One walk for each, from the best of those before; then longer ones for the best sizes.
+    """
+    found: dict[int, Walked] = {}
+
+    def walk(number: int, own: Budget, starts: Sequence[Placement]) -> None:
+        if own.is_exhausted:
+            return
+        most = HOPELESS * min(map(_cost, found.values()), default=math.inf)
+        walked = _walked(problems[number], starts, own, seed, most)
+        if walked is not None and walked.step_time_s < _cost(found.get(number)):
+            found[number] = walked
+
+    with part_of(budget, FIRST_PART) as first:
+        for number in range(len(problems)):
+            best = min(found.values(), key=_cost, default=None)
+            starts = [] if best is None else [best.placement]
+            with part_of(first, 1 / min(len(problems) - number, MOST_SIZES)) as own:
+                walk(number, own, starts)
+    longer = sorted(found, key=lambda number: _cost(found[number]))[:MOST_LONGER]
+    for index, number in enumerate(longer):
+        with part_of(budget, 1 / (len(longer) - index)) as own:
+            walk(number, own, [found[number].placement])
+    return {number: walked.plan for number, walked in found.items()}
+
+
+def _walked(
+    problem: Problem,
+    starts: Sequence[Placement],
+    budget: Budget,
+    seed: int,
+    most_s: float = math.inf,
+) -> Walked | None:
+    """The best of a walk from the best of some placements.
+
+    None where all plans are unfit, or the walk would begin with more seconds than `most_s`.
+    """
+    view = _view(problem)
+    own = budget.share(WALK_PART)
+    question = Question.of(view, own, seed)
+    codes = [_code(question, placement) for placement in starts]
+    begin = [code for code in (*codes, greedy_code(question)) if code is not None]
+    begin = [code for code in begin if math.isfinite(question.cost(code))]
+    if not begin or min(clocked_costs(view, question, begin, RULES)) > most_s:
+        return None
+    changes = MOST_CHANGES if budget.has_time_limit else UNHURRIED_CHANGES
+    found = best_by_clock(view, question, begin, 1, changes, RULES)
+    budget.charge(own)
+    best: Walked | None = None
+    for code in found[:MOST_FINISHED]:
+        clocked = plan_as_clocked(problem, question, code)
+        plan = better(problem, None, finished(problem, clocked, budget))
+        if plan is None:
+            continue
+        walked = Walked(plan, simulated_step_time_s(problem, plan), decode(code, question.options))
+        best = walked if walked.step_time_s < _cost(best) else best
+    return best
+
+
+def plan_as_clocked(problem: Problem, question: Question, code: Code) -> Plan:
+    """With as many in flight as the clock lets stages hold, where that is faster and fits."""
+    prepared = PreparedPlan(problem, question.plan_of(code))
+    stages = np.empty((question.kernel.num_layers, 3), np.int64)
+    count = read_stages(code, stages)
+    held = most_in_flight(stages, count, question.kernel, RULES.more).tolist()
+    number_of = dict(zip(stages[:count, 0].tolist(), held, strict=True))
+    raised = prepared.changed(
+        stages=tuple(
+            stage.changed_unchecked(in_flight=number_of[stage.last_layer + 1])
+            for stage in prepared.plan.stages
+        )
+    )
+    raised = raised.timed(prepared_step_time_s(raised))
+    is_faster = prepared_step_time_s(raised) < prepared_step_time_s(prepared)
+    return raised.plan if is_faster and prepared_is_feasible(raised) else prepared.plan
+
+
+def _view(problem: Problem) -> Problem:
+    """With a class for each device, where they are few."""
+    return problem.by_device or problem.views[0]
+
+
+def _code(question: Question, placement: Placement) -> Code | None:
+    """None where another option dominates one of the placement's."""
+    try:
+        return encode(placement, question.options)
+    except ValueError:
+        return None
+
+
+def _cost(walked: Walked | None) -> float:
+    return math.inf if walked is None else walked.step_time_s
