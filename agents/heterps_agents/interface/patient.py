@@ -14,7 +14,7 @@ from heterps_envs.problem import Problem
 
 # Of a limit in time, for what is found in tenths of a second; of what is left of that, for each way
 # to find it; of what is left then, for first plans. The rest is for better ones.
-QUICK_PART, QUICK_PART_OF_FAR, WAY_PART = 1 / 4, 1 / 2, 1 / 2
+QUICK_PART, QUICK_PART_OF_FAR, QUICK_PART_OF_SCATTERED, WAY_PART = 1 / 4, 3 / 8, 1 / 2, 1 / 2
 FIRST_PART, FIRST_PART_OF_MANY = 3 / 4, 1 / 2
 # With so many devices a search takes long, a walk from a first plan wins more, and the policy's own
 # part is a tenth of what the simulator takes for the choice.
@@ -45,14 +45,22 @@ def has_far_devices(problem: Problem) -> bool:
     return slowest_s > FAR * float(np.min(seconds, axis=1).sum()) / count
 
 
+def _is_scattered(problem: Problem) -> bool:
+    """Whether devices are far, and no node has two of them: such stages hardly have replicas."""
+    cluster = problem.cluster
+    return len(cluster.nodes) == len(cluster.devices) and has_far_devices(problem)
+
+
 def quick_part(problem: Problem) -> float:
     """Of a limit in time, for quick plans."""
-    return QUICK_PART_OF_FAR if has_far_devices(problem) else QUICK_PART
+    if not has_far_devices(problem):
+        return QUICK_PART
+    return QUICK_PART_OF_SCATTERED if _is_scattered(problem) else QUICK_PART_OF_FAR
 
 
 def first_part(problem: Problem) -> float:
     """Of the time that is left after quick plans, for first plans."""
-    is_short = has_many_devices(problem) or has_far_devices(problem)
+    is_short = has_many_devices(problem) or _is_scattered(problem)
     return FIRST_PART_OF_MANY if is_short else FIRST_PART
 
 
