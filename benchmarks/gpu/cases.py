@@ -51,6 +51,11 @@ def run_section(description: str, sections: Sequence[Callable[[argparse.Namespac
             options.json.write_text(json.dumps(content, indent=1) + "\n")
 
 
+def is_wanted(case: str, options: argparse.Namespace) -> bool:
+    """Whether a case is among those that were asked for: all, unless some are named."""
+    return options.cases is None or case in options.cases
+
+
 def card(options: argparse.Namespace) -> str:
     """Name of what is measured."""
     if options.device == "cpu":

@@ -11,7 +11,7 @@ import argparse
 import time
 from pathlib import Path
 
-from benchmarks.gpu.cases import Rows, device_type, run_section
+from benchmarks.gpu.cases import Rows, device_type, is_wanted, run_section
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model.measurement import Measurement
 from heterps_configs.library import load_profile
@@ -35,7 +35,7 @@ def all_profiles(options: argparse.Namespace) -> Rows:
     """One row for each model, format and size of micro-batches."""
     rows: Rows = []
     for name, dtype in QUICK_CASES if options.quick else CASES:
-        if options.cases is not None and f"{name}-{dtype}" not in options.cases:
+        if not is_wanted(f"{name}-{dtype}", options):
             continue
         began_s = time.perf_counter()
         conditions = Conditions(dtype=dtype, device=options.device, repeats=5, layer_limit_s=0.5)

@@ -14,7 +14,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.fidelity.own_runs import memory_rows
-from benchmarks.gpu.cases import Rows, chain_of, device_type, measured, problem_of, run_section
+from benchmarks.gpu.cases import (
+    Rows,
+    chain_of,
+    device_type,
+    is_wanted,
+    measured,
+    problem_of,
+    run_section,
+)
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.job import Schedule
 from heterps_configs.documents.model_profile import ModelProfile
@@ -35,11 +43,11 @@ def one_process(options: argparse.Namespace) -> Rows:
     """Stages of one process; cases are schedules, `recompute_layers` and `offloaded_layers`."""
     rows = [_row("one stage", *_case(options, ["d0"]), options)]
     for schedule in SCHEDULES[: 1 if options.quick else None]:
-        if _is_wanted(schedule, options):
+        if is_wanted(schedule, options):
             case = _case(options, ["d0"] * 4, schedule)
             rows.append(_row(f"four stages, {schedule}", *case, options))
     for field in ("offloaded_layers", "recompute_layers"):
-        if _is_wanted(field, options):
+        if is_wanted(field, options):
             case = _case(options, ["d0"] * 4, "1f1b", **{field: tuple})
             rows.append(_row(f"four stages, 1f1b, {field}", *case, options))
     return rows
@@ -47,17 +55,13 @@ def one_process(options: argparse.Namespace) -> Rows:
 
 def several_processes(options: argparse.Namespace) -> Rows:
     """Stages of two and of four processes, messages through pinned host memory."""
-    if not _is_wanted("processes", options):
+    if not is_wanted("processes", options):
         return []
     rows = [_row("two processes, 1f1b", *_case(options, ["d0", "d1"]), options)]
     if not options.quick:
         case = _case(options, ["d0", "d1", "d2", "d3"], "zero-bubble")
         rows.append(_row("four processes, zero-bubble", *case, options))
     return rows
-
-
-def _is_wanted(case: str, options: argparse.Namespace) -> bool:
-    return options.cases is None or case in options.cases
 
 
 def _case(

@@ -3,8 +3,9 @@
 Devices of one type share a class, in which tables have the slowest link between any two. Where each
 pair has a link of its own, and a message takes as long as a pass, most of a step depends on which
 devices are neighbours, and on how many micro-batches are in flight: no formula of classes sees
-either. Here every device is a class of its own, so that the clock is the simulator's (but for
-replicas, of which there are none), and a walk takes worse changes than others do.
+either. Here, where they are few, every device is a class of its own, so that no stage has replicas
+and the clock is the simulator's; more of them stay in their classes, if these know all links. And a
+walk takes worse changes than others do.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ RULES = Rules(threshold=0.05, more=8)
 MOST_CHANGES, UNHURRIED_CHANGES, WALK_PART, MOST_FINISHED = 1_000_000, 20_000, 0.8, 4
 # Of the time for walks of all sizes of micro-batches, for the first of each; so many sizes go on.
 FIRST_PART, MOST_LONGER = 1 / 2, 2
-# Of what is left for first walks, the next size has this part at least: large ones are hopeless.
+# Of what is left for first walks, the next size has one of so many parts at least: the large ones,
+# which come last, are hopeless mostly.
 MOST_SIZES = 4
 # No walk begins for a size that would begin with so many times the seconds of the best so far.
 HOPELESS = 2.5
