@@ -1,6 +1,7 @@
 """Moves on the simulator: never worse, all of them placements, and what the closed form misses."""
 
 import math
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -128,8 +129,10 @@ def test_a_limit_in_seconds_is_used_and_never_gives_a_worse_plan() -> None:
     profile = load_profile("resnet-50")
     # Its bound is far below all plans: a proven one would end the search sooner.
     problem = Problem(profile, load_cluster("a100-v100-t4"), Job(dtype=profile.dtype))
+    start_s = time.process_time()
     usual = AutoPlanner().plan(problem, Budget())
-    budget = Budget(cpu_seconds=1.5)
+    # Kernels may still be loaded within the first second, which counts.
+    budget = Budget(cpu_seconds=2 * (time.process_time() - start_s) + 1)
     patient = AutoPlanner().plan(problem, budget)
     assert budget.is_exhausted
     assert (patient.predicted_step_time_s or 0.0) <= 1.001 * (usual.predicted_step_time_s or 0.0)
