@@ -14,8 +14,8 @@ MAX_CLASSES = 16
 # Equal devices on different nodes are told apart while there are no more classes than this: exact
 # solving takes exponentially longer with each.
 MAX_NODE_CLASSES = 8
-# Whose equal devices are classes of their own: those of nodes that differ, of all nodes, of none;
-# or every device is one.
+# Whose equal devices are classes of their own: those of nodes that differ, of all nodes, of none.
+# Where no node has two of them they share a class, unless "each" keeps these apart, too.
 NodesApart = Literal["unequal", "all", "none", "each"]
 # Devices by what makes them equal, in the order of the cluster.
 Groups = Mapping[tuple[object, ...], Sequence[Device]]
@@ -42,12 +42,10 @@ class DeviceClass:
 
 
 def device_groups(cluster: Cluster, apart: NodesApart) -> Groups:
-    """Devices by what makes them equal; single devices of many nodes stay together.
+    """Devices by what makes them equal; single devices of many nodes stay together mostly.
 
     Where some cannot send messages to each other, those of every node are apart.
     """
-    if apart == "each":
-        return {(device.name,): [device] for device in cluster.devices}
     groups: dict[tuple[object, ...], list[Device]] = {}
     for device in cluster.devices:
         kind = (device.type.name, device.memory_bytes, device.price_usd_per_hour, device.region)
@@ -58,7 +56,7 @@ def device_groups(cluster: Cluster, apart: NodesApart) -> Groups:
     parts: dict[tuple[object, ...], list[Device]] = {}
     for devices in groups.values():
         shares_nodes = len({device.node for device in devices}) < len(devices)
-        shares_nodes |= cluster.lacks_links
+        shares_nodes |= cluster.lacks_links or apart == "each"
         for device in devices:
             node = device.node if shares_nodes else ""
             if shares_nodes and apart == "unequal" and not cluster.lacks_links:

@@ -148,12 +148,12 @@ class Problem(ProblemLayers):
         return apart if self.merges_nodes and len(apart.classes) > len(self.classes) else self
 
     @cached_property
-    def by_device(self) -> Problem | None:
-        """The same with a class for each device, so that all links are known; None for too many.
+    def by_each_node(self) -> Problem | None:
+        """The same with classes of single nodes, so that all links are known; None for too many.
 
-        It has no replicas of a stage, as these are devices of one class.
+        No stage has replicas on several nodes, as these are devices of one class.
         """
-        return self._viewed("each") if len(self.cluster.devices) <= MAX_CLASSES else None
+        return self._viewed("each") if len(self.links.groups("each")) <= MAX_CLASSES else None
 
     @cached_property
     def over_nodes(self) -> Problem | None:

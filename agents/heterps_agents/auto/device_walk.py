@@ -1,11 +1,12 @@
-"""Walks by the clock over single devices far from one another, with many micro-batches in flight.
+"""Walks by the clock over devices far from one another, with many micro-batches in flight.
 
 Devices of one type share a class, in which tables have the slowest link between any two. Where each
 pair has a link of its own, and a message takes as long as a pass, most of a step depends on which
 devices are neighbours, and on how many micro-batches are in flight: no formula of classes sees
-either. Here, where they are few, every device is a class of its own, so that no stage has replicas
-and the clock is the simulator's; more of them stay in their classes, if these know all links. And a
-walk takes worse changes than others do.
+either. Here, where nodes are few, each has classes of its own: all links are known, and the clock
+is the simulator's, but for replicas. Where nodes have several devices, others walk with replicas
+on several nodes; so do those of many nodes, if their classes know all links. And a walk takes worse
+changes than others do.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from heterps_agents.search.greedy import greedy_code
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.objective import read_stages
-from heterps_envs.closed_form.placement import Placement, decode, encode
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.placement_clock import most_in_flight
 from heterps_envs.simulator.prepared import PreparedPlan
@@ -49,11 +49,17 @@ HOPELESS = 2.5
 
 
 class Walked(NamedTuple):
-    """The best plan of a walk, with its step time, and as a placement on single devices."""
+    """The best plan of a walk, with its step time."""
 
     plan: Plan
     step_time_s: float
-    placement: Placement
+
+
+class _Way(NamedTuple):
+    """A size of micro-batches, by its problem's index, and a view of that."""
+
+    number: int
+    view: Problem
 
 
 def best_over_devices(problem: Problem, plan: Plan, budget: Budget, seed: int) -> Plan | None:
@@ -61,62 +67,65 @@ def best_over_devices(problem: Problem, plan: Plan, budget: Budget, seed: int) -
 
     Args:
         problem: What was asked, with far devices.
-        plan: Where the walk begins, if it is a chain of single devices.
+        plan: Where the walk begins, if it is a placement.
         budget: With a limit in time, which the walk takes.
         seed: Of the walk.
     """
-    question = Question.of(_view(problem), budget, seed)
-    code = question.code_of(plan)
-    starts = [] if code is None else [decode(code, question.options)]
-    found = _walked(problem, starts, budget, seed)
+    views = _views(problem)
+    turns = [views[(seed + index) % len(views)] for index in range(len(views))]
+    starts = [view for view in turns if Question.of(view, budget, seed).code_of(plan) is not None]
+    found = _walked(problem, (starts or turns)[0], [plan], budget, seed)
     return None if found is None else found.plan
 
 
 def best_of_each_size(problems: Sequence[Problem], budget: Budget, seed: int) -> dict[int, Plan]:
     """Plans of walks for problems that differ in the size of micro-batches, by their indices.
 
-    One walk for each, from the best of those before; then longer ones for the best sizes.
+    One walk for each, in each view, from the best of those before; then longer ones for the best.
     """
+    ways = [_Way(number, view) for number, each in enumerate(problems) for view in _views(each)]
+    most_ways = MOST_SIZES * -(-len(ways) // len(problems))
     found: dict[int, Walked] = {}
 
-    def walk(number: int, own: Budget, starts: Sequence[Placement]) -> None:
+    def walk(index: int, own: Budget) -> None:
         if own.is_exhausted:
             return
-        most = HOPELESS * min(map(_cost, found.values()), default=math.inf)
-        walked = _walked(problems[number], starts, own, seed, most)
-        if walked is not None and walked.step_time_s < _cost(found.get(number)):
-            found[number] = walked
+        starts = [walked.plan for walked in found.values()]
+        most_s = HOPELESS * min(map(_cost, found.values()), default=math.inf)
+        problem, view = problems[ways[index].number], ways[index].view
+        walked = _walked(problem, view, starts, own, seed, most_s)
+        if walked is not None and walked.step_time_s < _cost(found.get(index)):
+            found[index] = walked
 
     with part_of(budget, FIRST_PART) as first:
-        for number in range(len(problems)):
-            best = min(found.values(), key=_cost, default=None)
-            starts = [] if best is None else [best.placement]
-            with part_of(first, 1 / min(len(problems) - number, MOST_SIZES)) as own:
-                walk(number, own, starts)
-    longer = sorted(found, key=lambda number: _cost(found[number]))[:MOST_LONGER]
-    for index, number in enumerate(longer):
-        with part_of(budget, 1 / (len(longer) - index)) as own:
-            walk(number, own, [found[number].placement])
-    return {number: walked.plan for number, walked in found.items()}
+        for index in range(len(ways)):
+            with part_of(first, 1 / min(len(ways) - index, most_ways)) as own:
+                walk(index, own)
+    longer = sorted(found, key=lambda index: _cost(found[index]))[:MOST_LONGER]
+    for turn, index in enumerate(longer):
+        with part_of(budget, 1 / (len(longer) - turn)) as own:
+            walk(index, own)
+    best_last = sorted(found, key=lambda index: _cost(found[index]), reverse=True)
+    return {ways[index].number: found[index].plan for index in best_last}
 
 
 def _walked(
     problem: Problem,
-    starts: Sequence[Placement],
+    view: Problem,
+    starts: Sequence[Plan],
     budget: Budget,
     seed: int,
     most_s: float = math.inf,
 ) -> Walked | None:
-    """The best of a walk from the best of some placements.
+    """The best of a walk in a view of a problem, from the best of some plans.
 
     None where all plans are unfit, or the walk would begin with more seconds than `most_s`.
     """
-    view = _view(problem)
     own = budget.share(WALK_PART)
     question = Question.of(view, own, seed)
-    codes = [_code(question, placement) for placement in starts]
-    begin = [code for code in (*codes, greedy_code(question)) if code is not None]
-    begin = [code for code in begin if math.isfinite(question.cost(code))]
+    known = [question.code_of(plan) for plan in starts]
+    codes = [code for code in (*known, greedy_code(question)) if code is not None]
+    begin = [code for code in codes if math.isfinite(question.cost(code))]
     if not begin or min(clocked_costs(view, question, begin, RULES)) > most_s:
         return None
     changes = MOST_CHANGES if budget.has_time_limit else UNHURRIED_CHANGES
@@ -128,7 +137,7 @@ def _walked(
         plan = better(problem, None, finished(problem, clocked, budget))
         if plan is None:
             continue
-        walked = Walked(plan, simulated_step_time_s(problem, plan), decode(code, question.options))
+        walked = Walked(plan, simulated_step_time_s(problem, plan))
         best = walked if walked.step_time_s < _cost(best) else best
     return best
 
@@ -151,17 +160,16 @@ def plan_as_clocked(problem: Problem, question: Question, code: Code) -> Plan:
     return raised.plan if is_faster and prepared_is_feasible(raised) else prepared.plan
 
 
-def _view(problem: Problem) -> Problem:
-    """With a class for each device, where they are few."""
-    return problem.by_device or problem.views[0]
+def _views(problem: Problem) -> list[Problem]:
+    """The problem as walks look at it: by each node, and with replicas on several, where both are.
 
-
-def _code(question: Question, placement: Placement) -> Code | None:
-    """None where another option dominates one of the placement's."""
-    try:
-        return encode(placement, question.options)
-    except ValueError:
-        return None
+    Classes of single nodes know all links; these are not too many on few nodes alone.
+    """
+    each, usual = problem.by_each_node, problem.views[0]
+    if each is None:
+        return [usual]
+    has_replicas = len(each.classes) < len(problem.cluster.devices)
+    return [each, usual] if has_replicas and len(usual.classes) < len(each.classes) else [each]
 
 
 def _cost(walked: Walked | None) -> float:

@@ -35,7 +35,7 @@ def has_far_devices(problem: Problem) -> bool:
     job, count = problem.job, len(problem.cluster.devices)
     if not LEAST_FAR_DEVICES <= count <= MOST_FAR_DEVICES:
         return False
-    if problem.by_device is None and len(problem.views) > 1:
+    if problem.by_each_node is None and len(problem.views) > 1:
         return False  # no table knows the links within a class
     if job.schedule != "1f1b" or job.objective != "throughput":
         return False

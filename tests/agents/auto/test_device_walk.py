@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from heterps.micro_batches.sizes import with_size
@@ -49,17 +51,28 @@ def test_devices_are_far_where_a_message_takes_as_long_as_a_pass(
 
 
 def test_every_device_is_a_class_of_its_own_unless_there_are_too_many(far: Problem) -> None:
-    view = far.by_device
+    view = far.by_each_node
     assert view is not None
     assert len(view.classes) == len(far.cluster.devices) > len(far.classes)
-    assert far.by_device is view
+    assert far.by_each_node is view
     many = field_problem(FieldCase("volunteers", 8), SEED)
     assert len(many.cluster.devices) > MAX_CLASSES
-    assert many.by_device is None
+    assert many.by_each_node is None
+
+
+def test_where_nodes_have_several_devices_stages_may_have_replicas() -> None:
+    problem = field_problem(FieldCase("spot-regions", 6), SEED)
+    view = problem.by_each_node
+    assert view is not None
+    assert len(problem.classes) < len(view.classes) < len(problem.cluster.devices)
+    assert all(len({device.node for device in entry.devices}) == 1 for entry in view.classes)
+    plan = quick_plan(with_size(problem, 1), Budget(), 0, WALKS)
+    assert plan is not None
+    assert max(Counter(stage.first_layer for stage in plan.stages).values()) > 1
 
 
 def test_the_clock_says_of_single_devices_what_the_simulator_says(far: Problem) -> None:
-    view = far.by_device
+    view = far.by_each_node
     assert view is not None
     question = Question.of(view, Budget())
     code = greedy_code(question)
@@ -70,7 +83,7 @@ def test_the_clock_says_of_single_devices_what_the_simulator_says(far: Problem) 
 
 
 def test_a_walk_finds_a_plan_that_fits_and_is_faster_than_its_beginning(far: Problem) -> None:
-    question = Question.of(far.by_device or far, Budget())
+    question = Question.of(far.by_each_node or far, Budget())
     code = greedy_code(question)
     assert code is not None
     start = plan_as_clocked(far, question, code)
