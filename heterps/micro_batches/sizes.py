@@ -12,7 +12,7 @@ from heterps_agents.exact.planner import proving_tables
 from heterps_agents.exact.solve import solve
 from heterps_agents.interface.planner import Budget
 from heterps_agents.search.uniform import micro_batch_candidates
-from heterps_configs.documents.job import MOST_MICRO_BATCHES
+from heterps_configs.documents.job import least_micro_batch_size
 from heterps_configs.documents.plan import Bound
 from heterps_envs.closed_form.bounds import certain_share, plans_bound_s
 from heterps_envs.closed_form.kernel_tables import kernel_tables
@@ -27,9 +27,8 @@ CHECK_S = 0.5
 
 def open_sizes(problem: Problem) -> list[int]:
     """Sizes of micro-batches that are looked at where that is left open, the smallest first."""
-    batch = problem.job.global_batch_size
-    sizes = micro_batch_candidates(problem)
-    return [size for size in sizes if -(-batch // size) <= MOST_MICRO_BATCHES]
+    least = least_micro_batch_size(problem.job.global_batch_size)
+    return [size for size in micro_batch_candidates(problem) if size >= least]
 
 
 def with_size(problem: Problem, size: int) -> Problem:

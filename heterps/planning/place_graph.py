@@ -145,7 +145,7 @@ def load_graph(
         if accelerators is not None:
             raise HeterpsError("--accelerators: the cluster says which devices there are")
         profile = load_model(reference)
-        size = {} if job_file else {"global_batch_size": DEFAULT_BATCH_SIZE}
+        size: dict[str, Any] = {} if job_file else {"global_batch_size": DEFAULT_BATCH_SIZE}
         size |= {name: job_options[name] for name in given}
         return graph_of_profile(profile, load_cluster(cluster), make_job(profile, job_file, **size))
     if job_file is not None or given:

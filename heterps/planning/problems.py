@@ -11,7 +11,7 @@ from heterps.planning.strategies import strategy_of
 from heterps_configs.arguments import check_type, check_whole
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.cluster import Cluster
-from heterps_configs.documents.job import Job, Strategy
+from heterps_configs.documents.job import Job, Strategy, least_micro_batch_size
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_job
 
@@ -61,12 +61,20 @@ def needs_file(reference: str, profile: ModelProfile) -> bool:
     return is_traced(reference) or load_model(reference) != profile
 
 
-def make_job(profile: ModelProfile, job_file: str | None = None, **options: Any) -> Job:
+def make_job(
+    profile: ModelProfile,
+    job_file: str | None = None,
+    *,
+    is_size_open: bool = False,
+    **options: Any,
+) -> Job:
     """The job of a file, overridden by options.
 
     Args:
         profile: Its dtype is the default dtype.
         job_file: A job document; without one the defaults of `Job` hold.
+        is_size_open: The size of micro-batches is chosen later: one too small for the batch becomes
+            the smallest that a step can have.
         options: Fields of `Job`; None means not given.
 
     Raises:
@@ -74,7 +82,11 @@ def make_job(profile: ModelProfile, job_file: str | None = None, **options: Any)
     """
     base = load_job(job_file).to_mapping() if job_file else {"dtype": profile.dtype}
     given = {name: value for name, value in options.items() if value is not None}
-    return Job.from_mapping({**base, **given}, source=job_file or "job options")
+    fields = {**base, **given}
+    batch, size = fields.get("global_batch_size"), fields.get("micro_batch_size", 1)
+    if is_size_open and isinstance(batch, int) and size < least_micro_batch_size(batch):
+        fields["micro_batch_size"] = least_micro_batch_size(batch)
+    return Job.from_mapping(fields, source=job_file or "job options")
 
 
 def load_problem(
@@ -132,7 +144,8 @@ def load_problem(
         model = profile.name
     if trust_code:
         trust_source(profile.source)
-    job = make_job(profile, job_file, **job_options)
+    chosen = _chosen(strategy, job_file, job_options)
+    job = make_job(profile, job_file, is_size_open=chosen.chooses_micro_batch, **job_options)
     if job.dtype == mixed != profile.dtype:
         warnings.warn(
             f"{model}: its bytes are for {profile.dtype}; for {mixed} they are an upper limit",
@@ -144,7 +157,7 @@ def load_problem(
         job=job,
         model_reference=model,
         cluster_reference=cluster if isinstance(cluster, str) else document.name,
-        strategy=_chosen(strategy, job_file, job_options),
+        strategy=chosen,
     )
 
 

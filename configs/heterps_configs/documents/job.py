@@ -24,6 +24,11 @@ MOST_SAMPLES_PER_S = 1e15
 _MOMENT_BYTES: dict[str, int] = {"adamw": 8, "sgd": 0, "sgd-momentum": 4}
 
 
+def least_micro_batch_size(global_batch_size: int) -> int:
+    """Samples of micro-batches so small that a step just has no more of them than it can."""
+    return -(-global_batch_size // MOST_MICRO_BATCHES)
+
+
 class Job(Document):
     """One training job.
 
@@ -62,7 +67,7 @@ class Job(Document):
                 f"global_batch_size: {self.global_batch_size} samples in micro-batches of "
                 f"{self.micro_batch_size} are {self.num_micro_batches} micro-batches; "
                 f"a step has at most {MOST_MICRO_BATCHES}: micro_batch_size must be at least "
-                f"{-(-self.global_batch_size // MOST_MICRO_BATCHES)}"
+                f"{least_micro_batch_size(self.global_batch_size)}"
             )
         if self.micro_batch_size > self.global_batch_size:
             problems.append(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from heterps.micro_batches.sizes import open_sizes
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN, is_left_open, micro_batch_size, strategy_of
 from heterps_configs.documents.job import Strategy
@@ -42,6 +43,14 @@ def test_a_program_gets_the_question_of_the_command_and_may_pin_it() -> None:
     assert asked(micro_batch_size=2) == strategy_of(micro_batch="2")
     assert asked(PLAIN) == PLAIN
     assert not asked(OPEN, micro_batch_size=2).chooses_micro_batch
+
+
+def test_an_open_size_of_micro_batches_is_never_below_what_a_step_can_have() -> None:
+    problem = load_problem("gpt2", "a100-v100", global_batch_size=100_000)
+    assert problem.strategy.chooses_micro_batch
+    assert min(open_sizes(problem)) == problem.job.micro_batch_size == 2
+    with pytest.raises(HeterpsError, match="micro_batch_size must be at least 2"):
+        load_problem("gpt2", "a100-v100", global_batch_size=100_000, micro_batch_size=1)
 
 
 def test_plain_problems_keep_what_is_open_of_micro_batches() -> None:
