@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
@@ -115,26 +115,16 @@ class Plan(Document):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        problems = list(repeated("stages", "name", [stage.name for stage in self.stages]))
+        problems = self.inconsistencies()
+        if problems:
+            raise InconsistentError(problems)
+        return self
+
+    def inconsistencies(self) -> list[str]:
+        """What its fields contradict each other in: nothing, unless it was changed unchecked."""
         layers = {stage.name: stage.layers for stage in self.stages}
-        for index, pipeline in enumerate(self.pipelines):
-            unknown = [name for name in pipeline.stages if name not in layers]
-            ranges = [layers[name] for name in pipeline.stages if name in layers]
-            starts = [0, *(covered.stop for covered in ranges)]
-            if unknown:
-                named = ", ".join(map(repr, unknown))
-                problems.append(f"pipelines.{index}.stages: no stage is called {named}")
-            elif starts != [*(covered.start for covered in ranges), self.num_layers]:
-                problems.append(
-                    f"pipelines.{index}.stages: must cover the layers 0..{self.num_layers - 1} "
-                    "exactly once, in order"
-                )
-        routed = sorted(m for pipeline in self.pipelines for m in pipeline.micro_batches)
-        if routed != list(range(self.job.num_micro_batches)):
-            problems.append(
-                f"pipelines: each of the micro-batches 0..{self.job.num_micro_batches - 1} "
-                "must take exactly one route"
-            )
+        problems = list(repeated("stages", "name", [stage.name for stage in self.stages]))
+        problems += self._route_problems(layers)
         fixed = self.job.overlaps_reduce
         if fixed is not None and self.overlaps_reduce not in (None, fixed):
             problems.append(
@@ -146,9 +136,28 @@ class Plan(Document):
         unused = set(layers) - {name for pipeline in self.pipelines for name in pipeline.stages}
         if unused:
             problems.append(f"stages: no pipeline uses {', '.join(sorted(unused))}")
-        if problems:
-            raise InconsistentError(problems)
-        return self
+        return problems
+
+    def _route_problems(self, layers: Mapping[str, range]) -> Iterator[str]:
+        """Every pipeline passes all layers in order, and every micro-batch one pipeline."""
+        for index, pipeline in enumerate(self.pipelines):
+            unknown = [name for name in pipeline.stages if name not in layers]
+            ranges = [layers[name] for name in pipeline.stages if name in layers]
+            starts = [0, *(covered.stop for covered in ranges)]
+            if unknown:
+                named = ", ".join(map(repr, unknown))
+                yield f"pipelines.{index}.stages: no stage is called {named}"
+            elif starts != [*(covered.start for covered in ranges), self.num_layers]:
+                yield (
+                    f"pipelines.{index}.stages: must cover the layers 0..{self.num_layers - 1} "
+                    "exactly once, in order"
+                )
+        routed = sorted(m for pipeline in self.pipelines for m in pipeline.micro_batches)
+        if routed != list(range(self.job.num_micro_batches)):
+            yield (
+                f"pipelines: each of the micro-batches 0..{self.job.num_micro_batches - 1} "
+                "must take exactly one route"
+            )
 
     def _device_problems(self) -> Iterator[str]:
         """A group of devices is one resource: its devices have all their stages in common."""

@@ -34,6 +34,7 @@ from collections.abc import Mapping
 
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import DocumentError
 from heterps_configs.units import bytes_text
 from heterps_envs.closed_form.placement import closed_form_of_plan_s, placement_of
 from heterps_envs.problem import Problem
@@ -67,6 +68,7 @@ def simulate(
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
+        DocumentError: Fields of the plan contradict each other: it was changed unchecked.
     """
     return _estimate(problem, plan, schedule, slowdown or {}, with_timeline=True)
 
@@ -90,6 +92,7 @@ def estimate(
 
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
+        DocumentError: Fields of the plan contradict each other: it was changed unchecked.
     """
     return _estimate(problem, plan, None, {}, with_timeline, with_interval, with_memory)
 
@@ -178,6 +181,7 @@ def _estimate(
     with_interval: bool = False,
     with_memory: bool = False,
 ) -> Estimate:
+    _check_document(plan)
     prepared = PreparedPlan(problem, plan, schedule)
     times, timelines = action_times(prepared, slowdown), timelines_by_rank(prepared)
     memory, step_time_s = peak_memory_bytes(timelines, times.groups), times.step_time_s
@@ -211,6 +215,13 @@ def _estimate(
             *(calibration_notes(problem, plan) if interval else ()),
         ),
     )
+
+
+def _check_document(plan: Plan) -> None:
+    """Refuses what somebody has changed unchecked: kernels go by the fields, whatever they say."""
+    problems = plan.inconsistencies()
+    if problems:
+        raise DocumentError("plan", problems)
 
 
 def _memory_reasons(problem: Problem, plan: Plan, memory: Mapping[str, int]) -> list[str]:

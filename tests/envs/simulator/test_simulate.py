@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, LinkOverride, Node
 from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import DocumentError
 from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import reduce_buckets
@@ -382,3 +383,16 @@ def test_an_overlap_hides_at_most_what_all_reduces_take(
     reduces = [reduce_s(off, bucket) for bucket in build_schedule(off, late).buckets]
     late_s = estimate(off, late).step_time_s
     assert late_s - sum(reduces) - 1e-9 <= early.step_time_s <= late_s + 1e-9
+
+
+@pytest.mark.parametrize("num_micro_batches", [1, 3, 16])
+def test_a_plan_whose_job_was_changed_unchecked_is_refused(num_micro_batches: int) -> None:
+    problem = chain_problem([1, 1], [1, 1], num_micro_batches=4)
+    stages = PlacedStage(0, 0, 0), PlacedStage(1, 1, 0)
+    plan = bind(problem, stages, planner="test", seed=0)
+    other = plan.job.changed(global_batch_size=num_micro_batches * plan.job.micro_batch_size)
+    broken = plan.changed_unchecked(job=other)
+    for asked in (problem, replace(problem, job=other)):
+        for ask in (estimate, simulate):
+            with pytest.raises(DocumentError, match=r"^plan: pipelines: each of the micro-batches"):
+                ask(asked, broken)
