@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 
 class _Look(NamedTuple):
     """How files of one kind are told from all others.
@@ -74,18 +76,42 @@ _LOOKS = (
 )
 
 
-def other_kind(document: str, data: Mapping[str, Any]) -> str | None:
+# What writes documents that users give; others are told their fields.
+_WRITERS = {
+    "Plan": "`heterps place -o plan.yaml` writes one",
+    "Cluster": "`heterps discover` writes one",
+    "ModelProfile": "`heterps profile` writes one",
+    "OperatorGraph": "`heterps list` names those that are shipped",
+}
+
+
+def other_kind(document: type[BaseModel], data: Mapping[str, Any]) -> str | None:
     """What broken data of one kind is instead, in a sentence; None where it may be of that kind.
 
     Args:
-        document: Name of the class that was asked for.
+        document: The class that was asked for.
         data: What a file holds.
     """
     look = next((look for look in _LOOKS if _is_like(look, data)), None)
-    if look is None or look.document == document:
+    if look is None:
+        return _foreign(document, data)
+    if look.document == document.__name__:
         return None
-    wanted = re.sub(r"(?<!^)([A-Z])", r" \1", document).lower()
-    return f"is {look.words}, no {wanted}; {look.hint}"
+    return f"is {look.words}, no {_words(document)}; {look.hint}"
+
+
+def _foreign(document: type[BaseModel], data: Mapping[str, Any]) -> str | None:
+    """That data is nothing of heterps: it lacks half of what is needed, and most is unknown."""
+    writer = _WRITERS.get(document.__name__)
+    needed = [name for name, field in document.model_fields.items() if field.is_required()]
+    lacking, unknown = set(needed) - data.keys(), data.keys() - document.model_fields.keys()
+    if writer is None or 2 * len(lacking) < len(needed) or 2 * len(unknown) <= len(data):
+        return None
+    return f"is no {_words(document)} of heterps, which has {', '.join(needed)}; {writer}"
+
+
+def _words(document: type[BaseModel]) -> str:
+    return re.sub(r"(?<!^)([A-Z])", r" \1", document.__name__).lower()
 
 
 def _is_like(look: _Look, data: Mapping[str, Any]) -> bool:

@@ -86,7 +86,7 @@ class Document(BaseModel):
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            other = other_kind(cls.__name__, data)
+            other = other_kind(cls, data)
             if other is not None:
                 raise DocumentError(source, [other]) from None
             # pydantic checks what lies between the fields only once every field is fine. A user
