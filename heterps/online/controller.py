@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from heterps.online.drift_watch import ToldDrift
 from heterps.online.process import BackgroundSearches, Search
 from heterps.online.search import PREFERENCE, STALE, Answer, Candidate, SearchTask
 from heterps_agents.learned.policy import Policy
@@ -81,6 +82,9 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         on_message: Receives one line for people at each decision.
         start_search: Begins a search; by default in a process in the background, the first of
             which is started at once, so that it has imported everything when it is needed.
+
+    Attributes:
+        told: Drift that its messages have told.
     """
 
     def __init__(
@@ -97,7 +101,8 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         self.problem, self.plan, self.policy = problem, plan, policy
         self.settings, self.seed = settings or OnlineSettings(), seed
         self.decisions: list[Decision] = []
-        self.belief = ProblemBelief(problem)
+        self.belief, self._first_problem = ProblemBelief(problem), problem
+        self.told = ToldDrift()
         self._on_message = on_message
         self._processes = BackgroundSearches() if start_search is None else None
         self._start_search = start_search or self._processes
@@ -164,7 +169,7 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
             The plan to switch to, or None to stay.
         """
         self.belief.observe(measurements)
-        self._look_for_drift(step, drift(self.problem, measurements))
+        self._look_for_drift(step, measurements)
         for answer in self._search.poll() if self._search is not None else ():
             self._num_superseded = 0
             if isinstance(answer, str):
@@ -175,13 +180,13 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
                 return plan
         return None
 
-    def _look_for_drift(self, step: int, factors: dict[str, float]) -> None:
+    def _look_for_drift(self, step: int, measurements: Sequence[StageMeasurement]) -> None:
         """Begins a search where a device is not as the newest search believed.
 
         Each search that is ended for another one doubles what it takes to end the next: times that
         wander, as on a crowded host, would else begin one after the other, and none would answer.
         """
-        settings = self.settings
+        settings, factors = self.settings, drift(self.problem, measurements)
         threshold = settings.sure_drift_threshold if self._is_sure else settings.drift_threshold
         self._is_sure = False
         if not self.is_searching:
@@ -192,8 +197,12 @@ class OnlineController(AbstractContextManager["OnlineController", None]):
         worst = max(factors, key=lambda name: abs(factors[name] - 1))
         is_superseded = self._search is not None and self._search.close()
         self._num_superseded += is_superseded
+        # To people a prediction is that of the beginning, whatever has been learned since.
+        factor = drift(self._first_problem, measurements)[worst]
+        is_news = self.told.is_news(worst, factor)
         self._on_message(
-            f"step {step + 1}: {worst} takes {factors[worst]:.2f} x its predicted time; "
+            f"step {step + 1}: "
+            + (f"{worst} takes {factor:.2f} x its predicted time; " if is_news else "")
             + ("the search begins anew" if is_superseded else "looking for a better plan")
         )
         self.problem = without_devices(self.belief.problem(), self._gone)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
@@ -13,22 +14,49 @@ from heterps_runtime.results.step_figures import StagePasses
 
 # What a watcher hears: what was measured and what was predicted.
 Times = tuple[float, float]
+# A factor whose logarithm is as near to that of the one that was told is no news.
+NO_NEWS = 0.1
+
+
+class ToldDrift:
+    """What people know of drift: two look for it, each in its own way, and one tells."""
+
+    def __init__(self) -> None:
+        self._logarithms: dict[str, float] = {}
+
+    def is_news(self, subject: str, factor: float) -> bool:
+        """Whether a subject's factor was not told yet; from now on it was.
+
+        Args:
+            subject: Name of a device, of a link, or of a stage on its device.
+            factor: Measured seconds over those that the run began with.
+        """
+        told, now = self._logarithms.get(subject), math.log(factor)
+        if told is not None and abs(now - told) < NO_NEWS:
+            return False
+        self._logarithms[subject] = now
+        return True
 
 
 class DriftWatch:
     """Takes every step of a run.
 
     Args:
-        on_message: Receives one line for people for each change.
+        on_message: Receives one line for people for each change that they do not know.
+        told: What they know.
 
     Attributes:
         monitor: Which tests them.
         events: All changes so far.
     """
 
-    def __init__(self, on_message: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(
+        self,
+        on_message: Callable[[str], None] = lambda text: None,
+        told: ToldDrift | None = None,
+    ) -> None:
         self.monitor, self.events = DriftMonitor(), list[DriftEvent]()
-        self._on_message = on_message
+        self._on_message, self._told = on_message, told or ToldDrift()
         self._generation, self._first_step = -1, 0
 
     def take(self, progress: StepProgress) -> list[DriftEvent]:
@@ -41,7 +69,8 @@ class DriftWatch:
             return []
         found = self.monitor.take(progress.step, ratios_of(progress))
         for event in found:
-            self._on_message(f"step {event.step + 1}: {event.text}")
+            if self._told.is_news(event.subject.name, event.factor):
+                self._on_message(f"step {event.step + 1}: {event.text}")
         self.events += found
         return found
 

@@ -34,7 +34,7 @@ def make_controller(problem: Problem, plan: Plan, settings: RunSettings) -> Onli
         Policy.load(settings.online.policy),
         settings.online,
         seed=settings.seed,
-        on_message=lambda text: remarks.print(f"online: {text}"),
+        on_message=lambda text: remarks.print(f"online: {text}", soft_wrap=True),
     )
 
 
@@ -71,7 +71,10 @@ def shown(
         is_quiet: Without a terminal no progress is shown.
     """
     batch = problem.job.global_batch_size
-    watch = DriftWatch(lambda text: remarks.print(f"online: {text}", soft_wrap=True))
+    watch = DriftWatch(
+        lambda text: remarks.print(f"online: {text}", soft_wrap=True),
+        None if watcher is None else watcher.told,
+    )
     with RunProgress(title, steps, batch, is_quiet=is_quiet) as bar:
 
         def show(step: StepProgress) -> None:

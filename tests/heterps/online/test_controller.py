@@ -206,6 +206,17 @@ def test_a_further_drift_supersedes_the_search(problem: Problem) -> None:
     assert messages[-1] == "the search for plans was ended with the run"
 
 
+def test_drift_is_told_once_and_by_what_the_run_began_with(problem: Problem) -> None:
+    plan = place(problem).plan
+    watcher, _, messages = late(problem, plan)
+    assert watcher.told.is_news("fast", 3.0)
+    watcher.observe(5, 1000, measured(problem, plan, {"fast": 3.0}))
+    assert messages == ["step 6: looking for a better plan"]
+    # It is half of what is believed by now.
+    watcher.observe(10, 1000, measured(problem, plan, {"fast": 1.5}))
+    assert messages[-1] == "step 11: fast takes 1.50 x its predicted time; the search begins anew"
+
+
 def test_a_gain_smaller_than_its_own_spread_is_not_adopted(problem: Problem) -> None:
     plan, other = place(problem).plan, place(problem, "even").plan
     for draws, is_adopted in (((1.9, 1.9, 1.9), True), ((1.2, 2.6, 1.9), False)):

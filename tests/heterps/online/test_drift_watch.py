@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heterps.online.drift_watch import DriftWatch, ratios_of
+from heterps.online.drift_watch import DriftWatch, ToldDrift, ratios_of
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.online.drift_monitor import Subject
@@ -83,6 +83,19 @@ def test_drift_is_told_once_with_its_step_and_stays_in_the_line_of_progress() ->
         watch.take(progress(step, {}))
     assert messages[1].startswith("step 25: fast takes its predicted time again")
     assert watch.text == ""
+
+
+def test_drift_that_people_know_is_not_told_again() -> None:
+    messages: list[str] = []
+    told = ToldDrift()
+    watch = DriftWatch(messages.append, told)
+    assert told.is_news("fast", 2.05)
+    for step in range(20):
+        watch.take(progress(step, {"fast": 2.0} if step >= 8 else {}))
+    assert messages == []
+    assert len(watch.events) == 1
+    assert not told.is_news("fast", 1.95)
+    assert told.is_news("fast", 1.0)
 
 
 def test_the_first_steps_of_each_plan_do_not_count() -> None:
