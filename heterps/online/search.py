@@ -28,9 +28,10 @@ from heterps_envs.online.correction import ProblemBelief
 from heterps_envs.problem import PLAIN, Problem
 from heterps_envs.simulator.simulate import estimate
 
-# The names of candidates. Of equally fast ones the first here is taken.
-STALE, TUNED, BEAM, EXACT, REGROUPED = "stale", "policy", "beam", "exact", "malleus"
-PREFERENCE = (STALE, REGROUPED, TUNED, BEAM, EXACT)
+# The names of candidates: of the running plan, and of planners. Of equally fast ones the first here
+# is taken.
+STALE, TUNED, LEARNED, EXACT, REGROUPED = "stale", "tuned-ppo", "ppo", "exact", "malleus"
+PREFERENCE = (STALE, REGROUPED, TUNED, LEARNED, EXACT)
 # Processor seconds for simulations in drawn problems.
 DRAWS_S = 4.0
 NUM_DRAWS, LEAST_DRAWS = 16, 4
@@ -133,7 +134,7 @@ def answers(task: SearchTask) -> Iterator[Answer]:
     if task.strategy != PLAIN or task.plan.planner == Malleus.name:
         add(REGROUPED, Malleus(seed, running=task.plan), Budget(cpu_seconds=settings.exact_cpu_s))
     add(EXACT, planner_named("exact", seed=seed), Budget(cpu_seconds=settings.exact_cpu_s))
-    add(BEAM, PolicyPlanner(seed=seed, policy=task.policy, effort=settings.effort), Budget())
+    add(LEARNED, PolicyPlanner(seed=seed, policy=task.policy, effort=settings.effort), Budget())
     yield Answer(dict(found), tuple(remarks))
     if settings.fine_tune_s <= 0:
         return

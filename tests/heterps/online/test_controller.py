@@ -114,7 +114,7 @@ def answer(
     return Answer(
         {
             "stale": Candidate(plan, stale_s, (stale_s,) * len(draws)),
-            "beam": Candidate(other, other_s, draws),
+            "ppo": Candidate(other, other_s, draws),
         }
     )
 
@@ -236,11 +236,11 @@ def test_the_second_answer_is_compared_with_the_plan_that_runs_then(problem: Pro
     first = answer(plan, other, 2.0, 1.0)
     searches[0].waiting.append(first)
     assert watcher.observe(10, 1000, measured(problem, plan, {"fast": 3.0})) is not None
-    tuned = {**first.candidates, "policy": Candidate(plan, 1.0, ())}
+    tuned = {**first.candidates, "tuned-ppo": Candidate(plan, 1.0, ())}
     searches[0].waiting.append(Answer(tuned, policy=watcher.policy, fine_tune_s=15.0))
     again = measured(problem, other, {"fast": 3.0})
     assert watcher.observe(15, 1000, again) is None
-    assert "none is faster than the running plan (beam)" in messages[-1]
+    assert "none is faster than the running plan (ppo)" in messages[-1]
     assert "after 15 s of fine-tuning" in messages[-1]
 
 

@@ -13,6 +13,7 @@ import pytest
 from heterps.online.process import BackgroundSearch, BackgroundSearches
 from heterps.online.search import SearchTask, answers
 from heterps.planning.place import place
+from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.run_settings import OnlineSettings
@@ -55,7 +56,7 @@ def is_alive(pid: int) -> bool:
 def test_the_best_candidate_is_no_slower_than_the_running_plan() -> None:
     (found,) = answers(a_task())
     times = {name: candidate.step_time_s for name, candidate in found.candidates.items()}
-    assert set(times) == {"stale", "exact", "beam"}
+    assert set(times) == {"stale", "exact", PolicyPlanner.name}
     assert min(times.values()) < times["stale"]
     exact, stale = found.candidates["exact"], found.candidates["stale"]
     assert exact.gain_spread_s(stale) > 0 == stale.gain_spread_s(stale)
@@ -136,4 +137,4 @@ def test_the_fine_tuned_policy_comes_in_a_second_answer() -> None:
     assert first.policy is None
     assert second.policy is not None
     assert second.policy.meta["fine_tuned_steps"] > 0
-    assert "policy" in second.candidates
+    assert "tuned-ppo" in second.candidates

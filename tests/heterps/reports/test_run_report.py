@@ -110,11 +110,11 @@ def test_lines_count_steps_from_one(capsys: pytest.CaptureFixture[str]) -> None:
     replan = Replan(
         step=7,
         generation=1,
-        planner="beam",
+        planner="ppo",
         predicted_step_time_s=0.1,
         measured_step_time_s=0.1,
         seconds=0.2,
         bytes_moved=2**20,
     )
     print_result(result_of([0.1] * 9, [0] * 7 + [1] * 2).changed(replans=(replan,)))
-    assert "re-placed   at step 8 by beam" in capsys.readouterr().out
+    assert "re-placed   at step 8 by ppo" in capsys.readouterr().out
