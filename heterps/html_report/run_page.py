@@ -103,6 +103,8 @@ def _step_times(result: RunResult) -> Markup:
         Line("measured", steps, result.step_times_s, is_step=True, color=MEASURED),
         Line("predicted", steps, predicted, is_step=True, is_dashed=True, color=PREDICTED),
     ]
+    # Of emulated devices, beside times of a host that emulated none, the line would say nothing.
+    lines = lines if result.has_comparable_times else lines[:1]
     return chart(lines, "step", seconds_text, "{:.0f}".format)
 
 

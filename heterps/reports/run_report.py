@@ -45,6 +45,7 @@ def print_result(result: RunResult) -> None:
     has_one_plan = len(result.phases) == 2
     if (
         has_one_plan
+        and result.has_comparable_times
         and result.throughput_samples_per_s
         and result.predicted_throughput_samples_per_s
     ):
@@ -96,6 +97,8 @@ def step_time_lines(result: RunResult) -> list[str]:
     With slowdowns the median of a plan is of the steps before them; the mean counts them all.
     """
     *plans, whole = result.phases
+    if not result.has_comparable_times:
+        return _lines_of_host_times(result, whole)
     if len(plans) == 1:
         lines = [
             f"step time   predicted {seconds_text(result.predicted_step_time_s)}, measured "
@@ -110,11 +113,25 @@ def step_time_lines(result: RunResult) -> list[str]:
             f"{phase.first_step + phase.num_steps} by {phase.planner}: {_means_text(phase)}"
             for phase in plans
         ]
-    counted = whole.num_counted_steps
+    return [*lines, f"mean        of {_counted_text(whole)}: {_means_text(whole)}"]
+
+
+def _lines_of_host_times(result: RunResult, whole: Phase) -> list[str]:
+    """What was measured where devices were to be emulated, and torch's engine emulates none."""
+    speed = result.throughput_samples_per_s
     return [
-        *lines,
-        f"mean        of {counted} step{'s' if counted != 1 else ''}: {_means_text(whole)}",
+        f"step time   measured {seconds_text(result.measured_step_time_s)}, times of this host: "
+        "nothing was emulated",
+        f"mean        of {_counted_text(whole)}: {seconds_text(whole.measured_step_time_s)}",
+        *([f"speed       measured {speed:.4g} samples/s"] if speed else []),
+        f"predicted   {seconds_text(result.predicted_step_time_s)} of emulated devices: "
+        "to compare with a run of the engine heterps",
     ]
+
+
+def _counted_text(phase: Phase) -> str:
+    count = phase.num_counted_steps
+    return f"{count} step{'s' if count != 1 else ''}"
 
 
 def _means_text(phase: Phase) -> str:

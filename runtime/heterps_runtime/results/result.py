@@ -133,6 +133,13 @@ class RunResult(Document):
     final_plan: Plan | None = None
     final_estimate: Estimate | None = None
 
+    @property
+    def has_comparable_times(self) -> bool:
+        """Whether what was measured are times of the devices that the prediction is about."""
+        return self.times_of == "emulated devices" or not any(
+            entry.is_emulated for entry in self.devices
+        )
+
     def median_step_time_s(self, first_step: int = 0, last_step: int | None = None) -> float:
         """Median over steps `first_step .. last_step` (inclusive), without warm-up steps."""
         stop = len(self.step_times_s) if last_step is None else last_step + 1

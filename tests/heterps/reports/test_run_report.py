@@ -6,6 +6,7 @@ import io
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -38,6 +39,18 @@ def result_of(times_s: list[float], generations: list[int], first_step: int = 0)
     )
 
 
+def device_report(device: str, *, is_emulated: bool = False, **known: Any) -> DeviceReport:
+    return DeviceReport(
+        device=device,
+        is_emulated=is_emulated,
+        num_actions=0,
+        num_overruns=0,
+        worst_overrun_s=0.0,
+        optimizer_s=0.0,
+        **known,
+    )
+
+
 def test_each_plan_has_a_row_and_the_run_a_mean_without_warm_up_steps() -> None:
     result = result_of([9.0, 9.0, 0.1, 0.1] + [9.0, 9.0] + [0.25] * 8, [0] * 4 + [1] * 10, 5)
     assert step_time_lines(result) == [
@@ -62,16 +75,35 @@ def test_a_plan_of_warm_up_steps_alone_counts_them() -> None:
     assert phases[-1].measured_step_time_s == pytest.approx(0.2)
 
 
+def test_times_of_a_host_are_not_held_against_a_prediction_of_emulated_devices(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = result_of([0.25] * 4, [0] * 4).changed(
+        measured_step_time_s=0.25,
+        throughput_samples_per_s=40.0,
+        predicted_throughput_samples_per_s=100.0,
+        times_of="this host",
+        devices=(device_report("fast", is_emulated=True),),
+    )
+    print_result(result)
+    shown = capsys.readouterr().out
+    for line in (
+        "step time   measured 250 ms, times of this host: nothing was emulated",
+        "mean        of 2 steps: 250 ms",
+        "speed       measured 40 samples/s",
+        "predicted   100 ms of emulated devices: to compare with a run of the engine heterps",
+    ):
+        assert line in shown.splitlines()
+    assert "(" not in shown.split("loss")[0]
+    real = result.changed(devices=(device_report("cpu", is_emulated=False),))
+    assert "(+0.0 %)" in step_time_lines(real)[0]
+
+
 @pytest.mark.parametrize("count", [4, 40])
 def test_replicas_on_many_devices_are_one_row_with_the_fullest_ones_numbers(count: int) -> None:
     devices = tuple(
-        DeviceReport(
-            device=f"gpu-{index}",
-            is_emulated=False,
-            num_actions=0,
-            num_overruns=0,
-            worst_overrun_s=0.0,
-            optimizer_s=0.0,
+        device_report(
+            f"gpu-{index}",
             stage_names=(f"s{index % 2}r{index // 2}",),
             predicted_memory_bytes=(index + 1) * 2**30,
         )

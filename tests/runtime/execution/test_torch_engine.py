@@ -56,6 +56,7 @@ def test_emulated_devices_run_at_the_speed_of_this_host_with_a_remark() -> None:
     )
     assert remarks == ["engine torch: nothing is emulated; the run has the speed of this host"]
     assert result.times_of == "this host"
+    assert not result.has_comparable_times
 
 
 def test_a_plan_with_routes_is_refused_before_anything_starts() -> None:
