@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from heterps_agents.recovery.book import RecoveryBook
 from heterps_agents.recovery.losses import likely_losses
@@ -69,6 +69,18 @@ class RecoveryDecision:
         }
 
 
+class _Answer(NamedTuple):
+    """What was answered last; it may be thrown away.
+
+    Attributes:
+        update: The same object that the run may go on with.
+        decision: Why.
+    """
+
+    update: PlanUpdate
+    decision: RecoveryDecision
+
+
 class ElasticController:
     """Answers every change of the devices with the plan that is predicted to finish first.
 
@@ -84,6 +96,9 @@ class ElasticController:
         seed: Of planners.
         on_message: Receives one line for people at each decision, and one when all plans for likely
             losses are made.
+
+    Attributes:
+        decisions: Those that the run went on with.
     """
 
     def __init__(
@@ -109,6 +124,7 @@ class ElasticController:
         self._checkpoint_step, self._on_message = checkpoint_step, on_message
         self._alive = frozenset(problem.device_named) - frozenset(absent)
         self._has_book = False
+        self._answer: _Answer | None = None
 
     def __enter__(self) -> Self:
         self._has_book = True
@@ -122,7 +138,7 @@ class ElasticController:
         self.book.close()
 
     def replan(self, change: MembershipChange) -> PlanUpdate:
-        """The plan to go on with.
+        """The plan to go on with, which `goes_on` takes note of where the run does.
 
         Where devices only came back and using them does not pay, it has the stages and pipelines
         of the plan that runs.
@@ -155,10 +171,23 @@ class ElasticController:
             was_prepared=found is not None,
             text=_text(change, best, predictions, decided_s, found is not None),
         )
-        self.decisions.append(decision)
-        self._on_message(decision.text)
-        self.plan_changed(best.plan, alive=alive)
-        return PlanUpdate(best.plan, situation.left, change.step, decision.text)
+        update = PlanUpdate(best.plan, situation.left, change.step, decision.text)
+        self._answer = _Answer(update, decision)
+        return update
+
+    def goes_on(self, update: PlanUpdate, alive: Collection[str]) -> None:
+        """Takes note of what the run goes on with, and says so where it was decided here.
+
+        Args:
+            update: An answer of `replan`, or a plan of somebody else.
+            alive: Devices that there are.
+        """
+        if self._answer is not None and self._answer.update is update:
+            self.decisions.append(self._answer.decision)
+            self._on_message(update.reason)
+            self.plan_changed(update.plan, alive=alive)
+        elif update.plan != self.plan:
+            self.plan_changed(update.plan, update.problem, alive)
 
     def plan_changed(
         self, plan: Plan, problem: Problem | None = None, alive: Collection[str] | None = None

@@ -64,12 +64,11 @@ def run_with_recovery(
     )
 
     def on_plan(update: PlanUpdate, alive: Sequence[str]) -> None:
-        if update.plan != controller.plan:  # by drift; its own it knows
-            controller.plan_changed(update.plan, update.problem, alive)
+        controller.goes_on(update, alive)
         if watcher is not None:
             watcher.plan_changed(update.plan, update.problem, alive)
 
-    heard = replace(hooks, on_plan=on_plan)
+    heard = replace(hooks, on_plan=on_plan, on_same_plan=on_plan)
     with controller:
         where = Whereabouts(absent, others)
         return run_elastic(

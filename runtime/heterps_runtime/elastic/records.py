@@ -33,7 +33,9 @@ class Replanner(Protocol):
     def replan(self, change: MembershipChange) -> PlanUpdate:
         """The plan on the devices that are alive; the one that runs, where none is better.
 
-        It is called in a thread of its own, one call after the other.
+        It is called in a thread of its own, one call after the other. The answer is thrown away
+        where more has changed meanwhile; `RunHooks.on_plan` and `on_same_plan` get it where the
+        run goes on by it.
 
         Raises:
             NotEnoughDevicesError: There is none.

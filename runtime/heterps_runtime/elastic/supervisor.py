@@ -224,6 +224,7 @@ class Supervisor:
             return
         if update.plan.runs_like(self._run.newest.plan) and not self._generations.is_broken:
             self._generations.recovery = None
+            self._run.hooks.on_same_plan(update, self._replanning.alive())
             return
         self._adopt(update)
 

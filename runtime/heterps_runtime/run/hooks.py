@@ -43,6 +43,7 @@ class RunHooks:
         on_message: Called with remarks: what is ignored, a save that failed, what is lost or comes.
         on_plan: In elastic runs, called with each plan that the run goes on with, and the devices
             that there are.
+        on_same_plan: The same where devices have gone or come, and the plan stays.
         on_evaluation: Called with each evaluation of the training program.
     """
 
@@ -50,4 +51,5 @@ class RunHooks:
     on_progress: Callable[[StepProgress], None] = lambda progress: None
     on_message: Callable[[str], None] = warnings.warn
     on_plan: Callable[[PlanUpdate, Sequence[str]], None] = lambda update, alive: None
+    on_same_plan: Callable[[PlanUpdate, Sequence[str]], None] = lambda update, alive: None
     on_evaluation: Callable[[Evaluation], None] = lambda found: None

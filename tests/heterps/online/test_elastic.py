@@ -19,6 +19,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import estimate
 from heterps_runtime.elastic.records import MembershipChange
+from heterps_runtime.run.hooks import PlanUpdate
 from tests.heterps.small_profiles import blocks_profile
 
 FULL_S = 120.0
@@ -60,12 +61,19 @@ def change(
     return MembershipChange(step, 100, lost, joined, alive, plan)
 
 
+def decided(controller: ElasticController, found: MembershipChange) -> PlanUpdate:
+    """The answer to a change, with which the run goes on."""
+    update = controller.replan(found)
+    controller.goes_on(update, found.alive)
+    return update
+
+
 def test_a_lost_device_gives_a_plan_that_finishes_first_and_one_line_that_says_why(
     problem: Problem,
 ) -> None:
     plan, lines = chain(problem), list[str]()
     controller = ElasticController(problem, plan, on_message=lines.append)
-    update = controller.replan(change(problem, plan, lost=("medium",)))
+    update = decided(controller, change(problem, plan, lost=("medium",)))
     check_plan(update.problem, update.plan)
     assert "medium" not in update.problem.device_named
     assert update.from_step == 10
@@ -81,10 +89,26 @@ def test_a_lost_device_gives_a_plan_that_finishes_first_and_one_line_that_says_w
     assert best.step_s == pytest.approx(estimate(update.problem, update.plan).step_time_s)
 
 
+def test_an_answer_that_is_thrown_away_is_no_decision(problem: Problem) -> None:
+    plan, lines = chain(problem), list[str]()
+    controller = ElasticController(problem, plan, on_message=lines.append)
+    controller.replan(change(problem, plan, lost=("medium",)))
+    assert (lines, controller.decisions) == ([], [])
+    assert controller.plan == plan
+    both = ("medium", "slow-0")
+    update = decided(controller, change(problem, plan, lost=both))
+    assert [entry.lost for entry in controller.decisions] == [both]
+    assert lines == [update.reason]
+    # Somebody else's plan is taken note of in silence.
+    controller.goes_on(PlanUpdate(plan, problem), tuple(problem.device_named))
+    assert controller.plan == plan
+    assert len(lines) == 1
+
+
 def test_the_decision_is_plain_data_for_json(problem: Problem) -> None:
     plan = chain(problem)
     controller = ElasticController(problem, plan, checkpoint_step=lambda: 8)
-    controller.replan(change(problem, plan, lost=("medium",)))
+    decided(controller, change(problem, plan, lost=("medium",)))
     content = json.loads(json.dumps(controller.decisions[0].to_mapping()))
     assert content["lost"] == ["medium"]
     first = content["predictions"][0]
@@ -100,18 +124,18 @@ def test_a_lost_idle_device_changes_nothing() -> None:
     problem = Problem(blocks_profile(1), load_cluster("local-emulated"), job)
     plan = place(problem).plan
     assert plan.devices == ("fast",)
-    update = ElasticController(problem, plan).replan(change(problem, plan, lost=("medium",)))
+    update = decided(ElasticController(problem, plan), change(problem, plan, lost=("medium",)))
     assert (update.plan.stages, update.plan.pipelines) == (plan.stages, plan.pipelines)
 
 
 def test_a_device_that_comes_back_is_used_where_many_steps_remain(problem: Problem) -> None:
     plan = chain(problem)
     controller = ElasticController(problem, plan)
-    without = controller.replan(change(problem, plan, lost=("fast",)))
-    back = controller.replan(change(problem, without.plan, joined=("fast",), step=20))
+    without = decided(controller, change(problem, plan, lost=("fast",)))
+    back = decided(controller, change(problem, without.plan, joined=("fast",), step=20))
     assert "fast" in back.plan.devices
     assert "gained fast" in back.reason
-    late = controller.replan(change(problem, without.plan, joined=("fast",), step=100))
+    late = decided(controller, change(problem, without.plan, joined=("fast",), step=100))
     assert late.plan.stages == without.plan.stages
 
 
@@ -125,7 +149,7 @@ def test_too_few_devices_are_refused_with_what_is_missing(problem: Problem) -> N
     tight = Problem(problem.profile, cluster, problem.job)
     controller = ElasticController(tight, plan)
     with pytest.raises(NotEnoughDevicesError, match=r"without fast: .*needs at least .*iB"):
-        controller.replan(change(tight, plan, lost=("fast",)))
+        decided(controller, change(tight, plan, lost=("fast",)))
 
 
 @pytest.mark.slow
@@ -135,14 +159,14 @@ def test_a_prepared_loss_costs_no_planning_and_the_next_ones_are_prepared_then(
     plan = chain(smaller)
     with ElasticController(smaller, plan, ElasticSettings(tolerated_losses=2)) as controller:
         assert controller.book.wait(FULL_S)
-        update = controller.replan(change(smaller, plan, lost=("medium",)))
+        update = decided(controller, change(smaller, plan, lost=("medium",)))
         (decision,) = controller.decisions
         assert decision.was_prepared
         assert "prepared before" in decision.text
         assert decision.predictions[0].replanning_s == 0
         assert controller.book.wait(FULL_S)
         second = change(smaller, update.plan, lost=("fast",), absent=("medium",), step=30)
-        check_plan(smaller, controller.replan(second).plan)
+        check_plan(smaller, decided(controller, second).plan)
         assert controller.decisions[1].was_prepared
         assert controller.decisions[1].lost == ("fast",)
 
@@ -155,5 +179,5 @@ def test_a_plan_that_drift_brought_is_what_the_book_prepares_for(smaller: Proble
     with ElasticController(smaller, plan) as controller:
         controller.plan_changed(other, smaller)
         assert controller.book.wait(FULL_S)
-        controller.replan(change(smaller, other, lost=("fast",)))
+        decided(controller, change(smaller, other, lost=("fast",)))
         assert controller.decisions[0].was_prepared
