@@ -158,9 +158,8 @@ class Supervisor:
             return  # of a process that has gone
         member.is_ready, member.beat_at_s = True, time.monotonic()
         if self._replanning.is_new(device):
-            self._generations.open_recovery().join(device)
             self._on_message(f"{device} has come")
-            self._replanning.ask()
+            self._replanning.come(device)
 
     def _start(self, device: str) -> None:
         number = self._generations.number
@@ -219,6 +218,8 @@ class Supervisor:
 
     def _look_at_plan(self) -> None:
         """Goes on under a plan that has been found, where it is another one."""
+        for device in self._replanning.gathered():
+            self._generations.open_recovery().join(device)
         update = self._replanning.take()
         if update is None:
             return

@@ -10,7 +10,7 @@ import contextlib
 import queue
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from signal import SIGKILL, Signals
 from typing import Any, NamedTuple
@@ -162,6 +162,14 @@ class Processes(contextlib.AbstractContextManager["Processes", None]):
         """Devices without a process whose host was lost and is there again."""
         found = (place.devices for place in self.places if place.has_come_back())
         return [device for devices in found for device in devices if device not in self.members]
+
+    def is_starting_beside(self, devices: Collection[str]) -> bool:
+        """Whether, on the host of any of some devices, a process is not ready yet."""
+        hosts = [
+            place.devices for place in self.places if not set(devices).isdisjoint(place.devices)
+        ]
+        own = [self.members[name] for names in hosts for name in names if name in self.members]
+        return not all(member.is_ready for member in own)
 
     def signal(self, device: str, number: Signals) -> None:
         """Sends a signal to a process and its children."""

@@ -72,8 +72,7 @@ def test_a_run_goes_on_without_host_1_takes_it_in_again_and_equals_one_process(
 ) -> None:
     """In mid-run all of its processes die at once, and with them the only copy of some layers.
 
-    Many steps are left when host 1 is there again: a plan with its devices pays, though each of
-    them that comes later than another is a reason to plan once more.
+    Many steps are left when host 1 is there again: a plan with its devices pays.
     """
     plan, port = plan_file(tmp_path, slowdowns=(1.0,) * 4, step_s=0.04), free_port()
     run, options = tmp_path / "run", (*_options(tmp_path, 45), "--verify")
