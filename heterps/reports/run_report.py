@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -109,11 +110,16 @@ def step_time_lines(result: RunResult) -> list[str]:
     else:
         lines = [f"step time   mean of each plan's steps, times of {result.times_of}"]
         lines += [
-            f"  plan {phase.generation:<4} steps {phase.first_step + 1}-"
+            f"  plan {number:<4} steps {phase.first_step + 1}-"
             f"{phase.first_step + phase.num_steps} by {phase.planner}: {_means_text(phase)}"
-            for phase in plans
+            for number, phase in _numbered(plans)
         ]
     return [*lines, f"mean        of {_counted_text(whole)}: {_means_text(whole)}"]
+
+
+def _numbered(plans: Sequence[Phase]) -> list[tuple[int, Phase]]:
+    """Plans with their numbers for people, who count from 1."""
+    return [(phase.generation + 1, phase) for phase in plans if phase.generation is not None]
 
 
 def _lines_of_host_times(result: RunResult, whole: Phase) -> list[str]:

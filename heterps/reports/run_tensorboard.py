@@ -89,10 +89,11 @@ class RunBoard:
             self._open(step)
         measured = self._writers["measured"]
         measured.add_scalar("run/loss", progress.loss, step)
-        measured.add_scalar("run_plan/number", progress.generation, step)
+        # People count plans from 1, as steps.
+        measured.add_scalar("run_plan/number", progress.generation + 1, step)
         if progress.generation != self._generation:
             self._generation, self._has_memory = progress.generation, False
-            measured.add_text("run/re-plans", f"plan {progress.generation} begins", step)
+            measured.add_text("run/re-plans", f"plan {progress.generation + 1} begins", step)
         self._write_figures("predicted", progress.predicted, step)
         if not progress.measured.memory_bytes or self._has_memory:
             self._write_figures("measured", progress.measured, step)
@@ -222,7 +223,7 @@ def _plan_text(plan: Plan) -> str:
 
 def _replan_text(replan: Replan) -> str:
     return (
-        f"plan {replan.generation} by {replan.planner}: predicted "
+        f"plan {replan.generation + 1} by {replan.planner}: predicted "
         f"{seconds_text(replan.predicted_step_time_s)}, measured "
         f"{seconds_text(replan.measured_step_time_s)}; moved {bytes_text(replan.bytes_moved)} in "
         f"{seconds_text(replan.seconds)}"

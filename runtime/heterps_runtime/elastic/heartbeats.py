@@ -50,7 +50,7 @@ def whom_to_wait_for(members: Iterable[Member], generation: int) -> str:
         if len(words) < 2:
             text = "starting"
         elif words[0] != str(generation) and words[1] != "waiting":
-            text = f"still {words[1]} under plan {words[0]}"
+            text = f"still {words[1]} under plan {int(words[0]) + 1}"
         else:
             text = words[1]
         doing.setdefault(text, []).append(member.device)

@@ -55,8 +55,8 @@ def test_each_plan_has_a_row_and_the_run_a_mean_without_warm_up_steps() -> None:
     result = result_of([9.0, 9.0, 0.1, 0.1] + [9.0, 9.0] + [0.25] * 8, [0] * 4 + [1] * 10, 5)
     assert step_time_lines(result) == [
         "step time   mean of each plan's steps, times of emulated devices",
-        "  plan 0    steps 6-9 by auto: predicted 100 ms, measured 100 ms (+0.0 %)",
-        "  plan 1    steps 10-19 by recovery: predicted 200 ms, measured 250 ms (-20.0 %)",
+        "  plan 1    steps 6-9 by auto: predicted 100 ms, measured 100 ms (+0.0 %)",
+        "  plan 2    steps 10-19 by recovery: predicted 200 ms, measured 250 ms (-20.0 %)",
         "mean        of 10 steps: predicted 180 ms, measured 220 ms (-18.2 %)",
     ]
 

@@ -59,7 +59,7 @@ def test_a_long_recovery_says_who_does_what() -> None:
     beats = {"d0": "9.5 3 meeting -", "d1": "9.4 2 recovering 5 1 0", "d2": "", "d3": "9 2 waiting"}
     members = [Member(name, Mock(spec=DeviceProcess), beat=beat) for name, beat in beats.items()]
     assert whom_to_wait_for(members, 3) == (
-        "d0: meeting; d1: still recovering under plan 2; d2: starting; d3: waiting"
+        "d0: meeting; d1: still recovering under plan 3; d2: starting; d3: waiting"
     )
 
 
