@@ -161,12 +161,13 @@ def _gloo_on_loopback() -> Iterator[None]:
 
 
 def _machine() -> Iterator[Finding]:
+    from heterps_runtime.process.cores import usable_cores
     from heterps_runtime.specification.machine import available_memory_bytes
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = usable_cores()
     text = f"{cores} cores, {bytes_text(available_memory_bytes())} of memory available "
     text += "(`heterps discover -o cluster.yaml` writes a cluster file of it)"
-    is_few = (cores or 1) < 2
+    is_few = cores < 2
     more = "; emulated devices are in one another's way on one core" if is_few else ""
     yield Finding("machine", "note" if is_few else "ok", text + more)
     folder = tempfile.gettempdir()

@@ -25,12 +25,7 @@ from heterps_agents.interface.patient import PatientPlanner, first_part, quick_p
 from heterps_agents.interface.planner import Budget
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
-from heterps_envs.step_bounds.executable import (
-    SAME,
-    goes_through_stages,
-    is_too_few,
-    may_be_too_few,
-)
+from heterps_envs.step_bounds.executable import SAME, are_soon_too_few, goes_through_stages
 
 # Of what is left for better plans, for each size.
 IMPROVED_PART = 1 / 2
@@ -156,10 +151,8 @@ def _is_proven(
     if not goes_through_stages(best.problem) or budget.is_exhausted:
         return False
     least_s = cost_of(with_divided_state(best, planner)) * (1 - SAME)
-    if not all(may_be_too_few(each, least_s) for each in asked):
-        return False
     own = budget.share(ASKED_PART)
-    is_known = all(is_too_few(each, least_s, lambda: own.is_exhausted) for each in asked)
+    is_known = are_soon_too_few(asked, least_s, lambda: own.is_exhausted)
     budget.charge(own)
     return is_known
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from itertools import count, islice
@@ -16,6 +15,7 @@ from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import EffortPlanner
 from heterps_configs.arguments import check_whole
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.process.cores import usable_cores
 
 # More are no gain, and a typing error would start them all.
 MOST_PROCESSES = 256
@@ -78,7 +78,7 @@ def members(planner: Planner | System, processes: int) -> list[Member]:
             stacklevel=4,
         )
         return []
-    cores = _usable_cores()
+    cores = usable_cores()
     if processes > cores:
         warnings.warn(
             f"{processes} processes share {cores} cores: each has a part of its seconds",
@@ -90,13 +90,6 @@ def members(planner: Planner | System, processes: int) -> list[Member]:
     later = count(1 + max((seed for name, seed in beside if name == planner.name), default=0))
     named = [*beside, *((planner.name, seed) for seed in islice(later, processes))]
     return [Member(name, first + seed, effort) for name, seed in named[: processes - 1]]
-
-
-def _usable_cores() -> int:
-    """That this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _is_known_search(planner: Planner | System) -> bool:

@@ -27,6 +27,7 @@ from heterps_configs.documents.job import Optimizer
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster
 from heterps_configs.outputs import DOCUMENT_SUFFIXES, try_outputs
+from heterps_runtime.process.cores import usable_cores
 
 if TYPE_CHECKING:
     from heterps_runtime.profiling.link_profiler import MeasuredHost, Together
@@ -132,9 +133,9 @@ def _link_text(link: Link) -> str:
 
 
 def _usual_count(node: Node | None) -> int:
-    """As many as the node has devices, else as the machine has cores; 2 to 4."""
+    """As many as the node has devices, else as the machine has usable cores; 2 to 4."""
     groups = () if node is None else node.devices
-    wanted = sum(group.count for group in groups) or os.cpu_count() or 2
+    wanted = sum(group.count for group in groups) or usable_cores()
     return min(max(wanted, 2), MOST_PROCESSES)
 
 

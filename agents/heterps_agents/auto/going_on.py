@@ -33,12 +33,7 @@ from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
-from heterps_envs.step_bounds.executable import (
-    SAME,
-    goes_through_stages,
-    is_too_few,
-    may_be_too_few,
-)
+from heterps_envs.step_bounds.executable import SAME, are_soon_too_few, goes_through_stages
 
 # Of the time that is left, for each walk, for lanes, for each of the searches that follow, and for
 # one from the beginning.
@@ -217,10 +212,8 @@ def _is_proven(problem: Problem, best: Plan, budget: Budget) -> bool:
         return False
     divided = choose_divided(problem, best)
     least_s = simulated_step_time_s(problem, divided) * (1 - SAME)
-    if not may_be_too_few(problem, least_s):
-        return False
     with part_of(budget, PROOF_PART) as own:
-        return is_too_few(problem, least_s, lambda: own.is_exhausted)
+        return are_soon_too_few([problem], least_s, lambda: own.is_exhausted)
 
 
 def _better_finished(problem: Problem, best: Plan, found: Plan, budget: Budget) -> Plan:

@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 
 from heterps_agents.exact.solve import predicted_seconds, solve
 from heterps_agents.finishing.simulated_costs import Simulated, SimulatedCosts
-from heterps_agents.finishing.simulated_moves import CLOSE, descend, improve
+from heterps_agents.finishing.simulated_moves import descend, improve
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.problem import Problem
+from heterps_envs.schedule.placement_clock import CLOSE
 
 # The first placement is left only for one that is this much better in the simulator.
 MARGIN = 1.001

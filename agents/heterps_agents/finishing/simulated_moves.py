@@ -26,6 +26,7 @@ from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import Goal, limited_cost, read_stages, write_code
 from heterps_envs.compiled import checked, uncounted_helper
+from heterps_envs.schedule.placement_clock import CLOSE
 
 # Moves begin at placements within this factor of the best, by the simulator.
 NEAR = 1.03
@@ -39,8 +40,6 @@ PATIENCE = 60
 DESCENT_PATIENCE = 20
 # Evaluations of the closed form for the moves of one beginning.
 MOST_EVALUATIONS = 20_000
-# A simulated step that is no more above the bound has nothing left to win.
-CLOSE = 1.002
 _SHIFTS = np.array([1, -1, 2, -2])
 _MOST_MOVES = 4096
 

@@ -20,14 +20,13 @@ from heterps_envs.schedule.in_flight import (
     in_flight_of_stages,
     routed_micro_batches,
 )
+from heterps_envs.schedule.placement_clock import CLOSE
 from heterps_envs.simulator.plan_bound import least_step_time_s
 from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.simulate import prepared_is_feasible, prepared_step_time_s
 
 # A plan with more in flight has to be this much faster.
 GAIN = 1 - 1e-3
-# A step that is no more above what its devices are busy has nothing left to win.
-CLOSE = 1.002
 # So many more on all stages show whether slow links are in the way.
 EAGER = 3
 # How many more are tried at a time.

@@ -145,6 +145,22 @@ def is_too_few(problem: Problem, step_s: float, is_over: Callable[[], bool] | No
     return chain_s >= step_s or (is_near and question.is_too_few_in_zones(step_s, is_over))
 
 
+def are_soon_too_few(asked: Iterable[Problem], step_s: float, is_over: Callable[[], bool]) -> bool:
+    """Whether no plan of some problems is simulated in so many seconds, where that is soon said.
+
+    Args:
+        asked: What is asked, with several sizes of micro-batches.
+        step_s: The seconds.
+        is_over: As of `executable_bound`.
+
+    Raises:
+        HeterpsError: As `least_executable_s`.
+    """
+    asked = list(asked)
+    are_worth_it = all(may_be_too_few(each, step_s) for each in asked)
+    return are_worth_it and all(is_too_few(each, step_s, is_over) for each in asked)
+
+
 def _question(problem: Problem) -> Question:
     known = problem.derived.get(_question)
     if not isinstance(known, Question):

@@ -13,7 +13,12 @@ from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import feasible_step_time_s
-from heterps_envs.step_bounds.executable import is_too_few, least_executable_s, may_be_too_few
+from heterps_envs.step_bounds.executable import (
+    are_soon_too_few,
+    is_too_few,
+    least_executable_s,
+    may_be_too_few,
+)
 from tests.envs.simulator.test_compiled_simulator import runs
 from tests.envs.simulator.test_memory_timeline import planned
 from tests.envs.small_problems import chain_problem, plan_of
@@ -106,6 +111,16 @@ def test_what_is_far_above_the_rough_bound_is_not_worth_asking() -> None:
     assert not may_be_too_few(problem, least_s * 2)
     assert may_be_too_few(problem, least_s * 2, times=4)
     assert not is_too_few(problem, least_s * 2)
+
+
+def test_of_several_problems_the_seconds_have_to_be_too_few_for_each() -> None:
+    short, long = (
+        chain_problem([1.0, 2.0], [3.0, backward_s], num_micro_batches=6, counts=(2, 2))
+        for backward_s in (4.0, 8.0)
+    )
+    step_s = least_executable_s(short)
+    assert are_soon_too_few([short, long], step_s * 0.9, lambda: False)
+    assert not are_soon_too_few([long, short], step_s * 1.1, lambda: False)
 
 
 def test_one_micro_batch_takes_a_chain_of_stages() -> None:
