@@ -91,8 +91,7 @@ def quick_plan(problem: Problem, budget: Budget, seed: int, way: str) -> Plan | 
     elif way == NEAR:
         found = _plan_of_near_devices(problem, budget, seed)
     else:
-        with contextlib.suppress(HeterpsError):
-            found = planner_named(way, seed).plan(problem, budget)
+        found = _answer_of(way, problem, budget, seed)
     found = None if found is None else better(problem, None, found)
     return finished(problem, found, budget) if found is not None and is_few else found
 
@@ -183,6 +182,17 @@ def finders(problem: Problem) -> tuple[str, ...]:
     if number <= FINDERS_DEVICES:
         return FINDERS
     return (FINDER_OF_MANY,) if has_many_devices(problem) else ()
+
+
+def _answer_of(way: str, problem: Problem, budget: Budget, seed: int) -> Plan | None:
+    """A planner's answer, or what it found in another view of the problem, if that runs faster."""
+    before = len(budget.finds)
+    with contextlib.suppress(HeterpsError):
+        best: Plan | None = planner_named(way, seed).plan(problem, budget)
+        for find in budget.finds[before:]:
+            best = best if find.plan is None else better(problem, best, find.plan())
+        return best
+    return None
 
 
 def _plan_of_near_devices(problem: Problem, budget: Budget, seed: int) -> Plan | None:

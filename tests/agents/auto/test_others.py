@@ -99,6 +99,36 @@ def test_a_planner_that_refuses_or_fails_has_no_quick_plan(
     assert quick_plan(problem, Budget(), 0, "refusing") is None
 
 
+def test_of_what_a_planner_finds_on_its_way_the_faster_plan_counts(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast, slow = (planner_named(name).plan(problem.plain, Budget()) for name in ("exact", "even"))
+
+    class Preferring:
+        name = "preferring"
+
+        def plan(self, problem: Problem, budget: Budget) -> Plan:
+            budget.found(2.0, lambda: fast, "one view")
+            budget.found(1.0, lambda: slow, "another view")
+            return slow
+
+    monkeypatch.setattr(others, "planner_named", lambda name, seed: Preferring())
+    found = quick_plan(problem, Budget(), 0, "preferring")
+    assert found is not None
+    assert [stage.layers for stage in found.stages] == [stage.layers for stage in fast.stages]
+
+
+def test_tangram_says_what_it_finds_in_each_view() -> None:
+    asked = field_problem(FieldCase("three-type-racks", 6), SEEDS["development"])
+    problem, budget = with_size(asked, 1), Budget()
+    plan = planner_named("tangram").plan(problem, budget)
+    assert len(budget.finds) > 1
+    assert len({find.view for find in budget.finds}) == len(budget.finds)
+    least = min(budget.finds, key=lambda find: find.cost)
+    assert least.plan is not None
+    assert least.plan().stages == plan.stages
+
+
 def test_of_many_devices_and_kinds_fewer_are_asked() -> None:
     few = load_problem("gpt2", "a100-v100", global_batch_size=16, strategy=OPEN)
     many = load_problem("llama-7b", "eight-types", global_batch_size=64, strategy=OPEN)

@@ -21,6 +21,7 @@ a balanced pipeline. Decided here:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from heterps_agents.interface.planner import Budget
@@ -57,18 +58,19 @@ class Tangram(System):
         """
         merged = problem.over_nodes
         views = [problem] if merged is None else [problem, merged]
-        answers = list[_Found]()
+        answers, make = list[_Found](), partial(bound_plan, planner=self.name, seed=self.seed)
         for view in views:
             if answers and budget.is_exhausted:
                 break
             budget.spend()
             found = _composed(view, budget)
-            answers += [] if found is None else [found]
+            if found is not None:
+                answers.append(found)
+                budget.found(found.step_time_s, partial(make, view, found.placement), id(view))
         if not answers:
             raise InfeasibleError("no pipeline of even plans has room for the model")
         view, placement, seconds = min(answers, key=lambda each: each.step_time_s)
-        plan = bound_plan(view, placement, planner=self.name, seed=self.seed)
-        return SystemAnswer(plan, OwnCost(seconds, STEP))
+        return SystemAnswer(make(view, placement), OwnCost(seconds, STEP))
 
 
 def _composed(problem: Problem, budget: Budget) -> _Found | None:
