@@ -267,12 +267,14 @@ class ProblemLayers(ProblemDocuments):
         return np.array([layer.tied_parameters for layer in self.profile.layers], dtype=float)
 
     @cached_property
-    def _cast_bytes(self) -> Floats:
-        return np.array(self.profile.cast_bytes(self.job.dtype))
+    def _copies_and_buffers(self) -> Floats:
+        copies = self.profile.cast_bytes(self.job.dtype)
+        buffers = [layer.buffer_bytes for layer in self.profile.layers]
+        return np.asarray(np.array(copies, dtype=float) + np.array(buffers, dtype=float))
 
     def state_bytes(self, rule: MemoryRule) -> Floats:
-        """(L,) of weights, their copies, gradients and optimizer state, as a rule counts them."""
+        """(L,) of weights, their copies, buffers, gradients and optimizer state, by a rule."""
         frozen = self.parameters - self.trained_parameters
         held = self.trained_parameters * self.job.state_bytes_per_parameter
         held = held + frozen * self.job.weight_bytes_per_parameter
-        return np.asarray(held + self._cast_bytes - rule.apart_bytes)
+        return np.asarray(held + self._copies_and_buffers - rule.apart_bytes)

@@ -108,6 +108,19 @@ class LayerMemory:
             saved_out_bytes=np.zeros_like(self.saved_out_bytes),
         )
 
+    def put_off(self) -> LayerMemory:
+        """The same with at least what waits for the second part of a zero-bubble backward pass."""
+        at_cuts = self.chain_bytes() - self.own_bytes - self.shared_bytes
+        waits = np.nan_to_num(self.deferred_bytes)[:, None]
+        return replace(self, own_bytes=np.maximum(self.own_bytes, waits - at_cuts))
+
+    @property
+    def turn_bytes(self) -> Floats:
+        """(L, T) most that the first part of a zero-bubble backward pass of a layer adds."""
+        measured = self.backward_peaks.later_input
+        turn = np.where(np.isnan(measured), self.deferred_bytes[:, None], measured)
+        return np.asarray(np.nan_to_num(turn))
+
     def kept_bytes(
         self,
         first: int,

@@ -62,11 +62,13 @@ class MemoryRule(NamedTuple):
         activation_bytes: (L,) kept for one micro-batch, on the class where it is most.
         reserve_bytes: (T,) that a stage on a device of each class leaves free.
         apart_bytes: (L,) of the state, what is never there beside all activations.
+        message_bytes: (T,) of the reserve, what samples and messages take.
     """
 
     activation_bytes: Floats
     reserve_bytes: Floats
     apart_bytes: Floats
+    message_bytes: Floats
 
 
 def memory_rule(
@@ -80,6 +82,9 @@ def memory_rule(
         job: Its micro-batches.
         device_count: (T,) devices of each class.
     """
+    if job.schedule == "zero-bubble":
+        rule = _all_at_once(memory.put_off(), job, device_count)
+        return rule._replace(reserve_bytes=rule.reserve_bytes + memory.turn_bytes.max(axis=0))
     rule = _all_at_once(memory, job, device_count)
     if job.schedule != "gpipe":
         return rule
@@ -93,24 +98,26 @@ def _all_at_once(memory: LayerMemory, job: Job, device_count: NDArray[np.int64])
     inside = memory.chain_bytes().max(axis=1)
     nothing = np.zeros(len(inside))
     at_front, at_back = memory.end_bytes()
+    at_back = at_back + memory.packed_bytes  # copies that wait until they have arrived
     held = num_micro_batches
     if job.schedule != "gpipe":
         held = min(held, 2 * num_devices if job.schedule == "interleaved" else num_devices)
-    buffers = memory.input_bytes * num_micro_batches + memory.workspace_bytes.max(axis=0)
+    workspace = memory.workspace_bytes.max(axis=0)
+    messages = np.full(len(workspace), memory.input_bytes * num_micro_batches)
     if num_devices == 1:
-        return MemoryRule(inside, buffers, nothing)
+        return MemoryRule(inside, messages + workspace, nothing, messages)
     largest = float(memory.out_bytes.max())
     # A device whose own messages are smaller posts more of them, but not more bytes.
     posted = max(FEWEST_POSTED * largest, min(MOST_POSTED * largest, POSTED_BYTES))
     num_messages = 2 + 2 * np.minimum(_most_peers(device_count), MOST_PEERS)
-    buffers = buffers + posted + num_messages * largest
+    messages = messages + posted + num_messages * largest
     at_ends = held * (at_front.max() + at_back.max())
     # On average a stage holds half as many micro-batches as the first one; each stage has its ends
     # once, but counts those of all its layers.
     usual = held if job.schedule == "gpipe" else (held + 1) / 2
     if usual * (at_front + at_back).sum() < num_devices * at_ends:
-        return MemoryRule(inside + at_front + at_back, buffers, nothing)
-    return MemoryRule(inside, buffers + at_ends, nothing)
+        return MemoryRule(inside + at_front + at_back, messages + workspace, nothing, messages)
+    return MemoryRule(inside, messages + workspace + at_ends, nothing, messages)
 
 
 def posted_ahead(largest_bytes: Floats | np.float64) -> NDArray[np.int64]:
