@@ -19,6 +19,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats
 from heterps_envs.cost_tables import CostTables
+from heterps_envs.held_bytes import held_bytes
 from heterps_envs.problem import Problem
 
 Ranges = Sequence[tuple[int, int]]
@@ -122,7 +123,8 @@ def _with_strategies(
     examples = [next(s for s in plan.stages if s.first_layer == first) for first, _ in ranges]
     forward_s, backward_s, optimizer_s = np.zeros((3, problem.profile.num_layers, len(ranges)))
     state, gradient, kept = np.zeros((3, problem.profile.num_layers))
-    memory_bytes = np.zeros(len(ranges))
+    memory_bytes, sharded = np.zeros(len(ranges)), plan.sharded_layers
+    is_sharded = np.array([layer in sharded for layer in range(plan.num_layers)])
     for index, ((first, last), example) in enumerate(zip(ranges, examples, strict=True)):
         part, own = slice(first, last + 1), problem.for_stage(example)
         of_group, kind = own.tables, problem.class_of[example.devices[0]]
@@ -132,23 +134,10 @@ def _with_strategies(
         backward_s[again, index] += of_group.forward_s[again, kind]
         forward_s[away, index] += own.offload.forward_s[away, kind]
         backward_s[away, index] += own.offload.backward_s[away, kind]
-        replicas = int(tables.device_count[index])
-        shards = np.array(
-            [replicas if layer in plan.sharded_layers else 1 for layer in range(first, last + 1)]
-        )
-        optimizer_s[part, index] = of_group.optimizer_s[part, kind] / shards
-        moments = own.trained_parameters[part] * problem.job.optimizer_bytes_per_parameter
-        saved = moments * (1 - 1 / shards)
-        state[part] = of_group.state_bytes[part] - saved
+        parts = np.where(is_sharded, tables.device_count[index], 1.0)
+        optimizer_s[part, index] = of_group.optimizer_s[part, kind] / parts[part]
         gradient[part] = of_group.gradient_bytes[part]
-        kept[part] = of_group.activation_bytes[part]
-        if again or away:
-            memory = own.layer_memory
-            kept[part] = 0.0
-            kept[first] = memory.kept_bytes(first, last, kind, again, away)
-            state[first] += max([0.0, *memory.own_bytes[again, kind].tolist()])
-            state[first] += max([0.0, *own.offload.passing_bytes[away, kind].tolist()])
-        memory_bytes[index] = of_group.memory_bytes[kind]
+        memory_bytes[index], state[part], kept[first] = held_bytes(own, example, kind, parts)
     degrees, inverse = [stage.degree for stage in examples], tables.inverse_bandwidth_s_per_byte
     inverse = inverse.copy()
     for index, (one, two) in enumerate(pairwise(degrees)):

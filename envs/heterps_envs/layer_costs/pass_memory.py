@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from heterps_configs.documents.job import Schedule
 from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.memory import LayerMemory
@@ -29,17 +30,56 @@ def pass_bytes(
     first, last, recomputed = stage.first_layer, stage.last_layer, stage.recompute_layers
     back_first = np.arange(last, first - 1, -1)
     kept = memory.kept_bytes(first, last, kind, recomputed, stage.offloaded_layers)
-    # Layers are done back first; the one that is under way may have been computed again.
-    gone = -freed
-    for layer in recomputed:
-        gone[last - layer] += memory.own_bytes[layer, kind] + memory.saved_out_bytes[layer]
-    new = gradients[::-1]
+    gone, new = _gone(memory, stage, kind, freed), gradients[::-1]
     first_pass = _worst_moment(
         summed(new),
         share * gone,
         _uneven(memory.backward_peaks.first_backward[back_first, kind], new, share),
     )
     return (kept, *_deferred(memory, stage, kind, kept, gone, new, share, first_pass))
+
+
+def held_in_passes(
+    memory: LayerMemory, stage: Stage, kind: int, gradients: Floats, schedule: Schedule
+) -> tuple[float, float]:
+    """What a stage holds of each micro-batch in flight, and at most beside these and all gradients.
+
+    The second number is below 0 under GPipe, where gradients come as activations go. Micro-batches
+    are taken as full, and all gradients of a layer as there before its activations go.
+
+    Args:
+        memory: Of all layers.
+        stage: The stage.
+        kind: Class of its devices.
+        gradients: (n,) bytes of its layers.
+        schedule: In which order its passes run.
+    """
+    part = stage.first_layer, stage.last_layer, kind
+    freed = memory.freed_bytes(*part, stage.recompute_layers, stage.offloaded_layers)
+    kept, later, turn, again, *_ = pass_bytes(memory, stage, kind, gradients, freed, 1.0)
+    # A copy of what was sent in several tensors waits for its answer: at most until the gradient.
+    copied = float(memory.packed_bytes[stage.last_layer])
+    if schedule == "zero-bubble":
+        most = max(kept, later)
+        return most + copied, max(kept + max(turn, again), later) - most
+    if schedule != "gpipe":
+        return kept + copied, again
+    # No forward pass follows the first backward pass, and the later ones have all gradients.
+    new, gone = gradients[::-1], _gone(memory, stage, kind, freed)
+    first = float((summed(new)[:-1] + gone[:-1] + new).max()) - float(gradients.sum())
+    return kept + copied, max(first, again - kept)
+
+
+def _gone(memory: LayerMemory, stage: Stage, kind: int, freed: Floats) -> Floats:
+    """(n + 1,) what has come less what was freed when 0 .. n layers are done, back first.
+
+    The layer that is under way may have been computed again.
+    """
+    gone = -freed
+    for layer in stage.recompute_layers:
+        own = memory.own_bytes[layer, kind] + memory.saved_out_bytes[layer]
+        gone[stage.last_layer - layer] += own
+    return gone
 
 
 def _deferred(

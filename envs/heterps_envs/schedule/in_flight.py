@@ -7,9 +7,10 @@ import numpy as np
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.held_bytes import held_bytes
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.interleaved import is_interleaved, most_in_flight, route_shape
-from heterps_envs.schedule.plan_arrays import PlanArrays
+from heterps_envs.schedule.plan_arrays import PlanArrays, state_parts
 from heterps_envs.schedule.plan_shape import PlanShape
 from heterps_envs.schedule.workload import stage_way
 
@@ -76,7 +77,8 @@ def as_memory_allows(
         wanted: (S,) of how many it would keep them; no more than pass it are.
     """
     shape = arrays.shape
-    by_way = [_bytes_by_rank(problem, stage) for stage in arrays.ways]
+    parts = state_parts(plan) if plan.sharded_state else np.ones(plan.num_layers)
+    by_way = [_bytes_by_rank(problem, stage, parts) for stage in arrays.ways]
     # Where devices of a group are alike, one stands for all.
     bytes_of = np.zeros((len(by_way), max(map(len, by_way)), 3))
     for row, found in zip(bytes_of, by_way, strict=True):
@@ -95,22 +97,15 @@ def as_memory_allows(
     return np.asarray(held + np.minimum(more, fitting.min(axis=1)))
 
 
-def _bytes_by_rank(problem: Problem, stage: Stage) -> Floats:
+def _bytes_by_rank(problem: Problem, stage: Stage, parts: Floats) -> Floats:
     """(ranks, 3) of the devices of a stage that may hold most: room, state, and activations."""
-    key = _bytes_by_rank, stage_way(problem, stage)
+    own_parts = parts[stage.first_layer : stage.last_layer + 1]
+    key = _bytes_by_rank, stage_way(problem, stage), own_parts.tobytes()
     known = problem.derived.get(key)
     if not isinstance(known, np.ndarray):
-        part = slice(stage.first_layer, stage.last_layer + 1)
-        again, away = list(stage.recompute_layers), list(stage.offloaded_layers)
         rows = []
         for name, own in problem.by_rank(stage):
-            tables, kind = own.tables, problem.class_of[name]
-            state, kept = tables.state_bytes[part].sum(), tables.activation_bytes[part].sum()
-            if again or away:
-                memory = own.layer_memory
-                kept = memory.kept_bytes(stage.first_layer, stage.last_layer, kind, again, away)
-                state += memory.own_bytes[again, kind].max(initial=0.0)
-                state += own.offload.passing_bytes[away, kind].max(initial=0.0)
-            rows.append((tables.memory_bytes[kind], state, kept))
+            held = held_bytes(own, stage, problem.class_of[name], parts)
+            rows.append((held.room_bytes, held.state_bytes.sum(), held.kept_bytes))
         problem.derived[key] = known = np.array(rows, float)
     return known

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,6 +82,22 @@ def test_memory_allows_more_in_flight_where_layers_are_computed_again() -> None:
         return int(most[0])
 
     assert allowed(again) > 2 * allowed(plan)
+
+
+def test_state_that_replicas_divide_leaves_room_for_more_in_flight() -> None:
+    # AdamW: 8 of the 16 bytes of a parameter are moments, of which each of two replicas has half.
+    problem = chain_problem(
+        [1], [1], num_micro_batches=64, counts=(2,), memory_bytes=[170],
+        parameters=[10], activation_bytes=[1.0],
+    )  # fmt: skip
+    problem = replace(problem, job=problem.job.changed(optimizer="adamw"))
+    for shards_state, room in ((False, 10), (True, 50)):
+        placement = [PlacedStage(0, 0, 0, 2, shards_state=shards_state)]
+        plan = bind(problem, placement, planner="test", seed=0)
+        arrays = PreparedPlan(problem, plan).arrays
+        held = in_flight_of_stages(plan, arrays.shape)
+        most = as_memory_allows(problem, plan, arrays, held, held + 60)
+        assert most.tolist() == [min(room, 32)] * 2
 
 
 def test_a_device_with_two_stages_holds_both() -> None:
