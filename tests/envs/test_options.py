@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from heterps.planning.problems import load_problem
 from heterps_agents.interface.planner import Budget
@@ -12,7 +14,7 @@ from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_envs.certificates.plan import check_certificate
 from heterps_envs.closed_form.bounds import lower_bound
-from heterps_envs.closed_form.formula import FITS, evaluate
+from heterps_envs.closed_form.formula import FITS, OPTION_MASK, evaluate, stage_bytes
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import (
     PlacedStage,
@@ -25,6 +27,14 @@ from heterps_envs.cost_tables import StageOptions
 from heterps_envs.options import StageOption, bounding_tables, option_tables, options_of
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import estimate
+from tests.envs.small_problems import chain_problem
+from tests.envs.stages_that_drop import (
+    ROUNDING_BYTES,
+    held_in_flight,
+    problems,
+    simulated_bytes,
+    uniform_placements,
+)
 
 ALL = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
 
@@ -144,6 +154,37 @@ def test_closed_form_and_certificate_of_what_is_done_with_activations_agree(acti
     certificate = check_certificate(problem, plan, plan.bound)
     assert certificate.step_time_s == pytest.approx(step_time_s[0], rel=1e-12)
     assert estimate(problem, plan).step_time_s == pytest.approx(step_time_s[0], rel=0.05)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_no_stage_holds_more_than_its_option_counts(data: st.DataObject) -> None:
+    problem = data.draw(problems())
+    options = options_of(problem, Strategy(recompute="auto", shard_state="auto", offload="auto"))
+    kernel = kernel_tables(option_tables(problem, options))
+    placement = data.draw(uniform_placements())
+    plan = bind(problem, placement, planner="test", seed=0)
+    simulated, held = simulated_bytes(problem, plan), held_in_flight(problem, plan)
+    columns = (encode(placement, options) & OPTION_MASK).tolist()
+    replicas = {placed.first_layer: placed.replicas for placed in placement}
+    for index, stage in enumerate(plan.stages):
+        first, stop = stage.first_layer, stage.last_layer + 1
+        counted = stage_bytes(
+            kernel, first, stop, columns[first], replicas[first], held[index]
+        ) - float(kernel.memory_bytes[columns[first]])
+        counted += problem.usable_bytes(stage.devices[0])
+        assert simulated[index] <= counted + ROUNDING_BYTES
+
+
+def test_what_layers_put_off_in_a_zero_bubble_schedule_counts_in_every_option() -> None:
+    problem = chain_problem(
+        [1.0] * 2, [2.0] * 2, counts=(1,), activation_bytes=[10.0] * 2, schedule="zero-bubble"
+    )
+    layers = tuple(layer.changed(deferred_bytes=30.0) for layer in problem.profile.layers)
+    problem = replace(problem, profile=problem.profile.changed(layers=layers))
+    options = options_of(problem, Strategy(recompute="auto"))
+    kept = option_tables(problem, options).stage_options.activation_bytes
+    assert kept.tolist() == [[30.0] * len(options)] * 2
 
 
 def test_offloading_without_a_link_to_any_host_is_refused_in_one_line() -> None:
