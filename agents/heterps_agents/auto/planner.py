@@ -197,8 +197,8 @@ class AutoPlanner:
         if budget.has_time_limit or budget.is_exhausted:
             return plan
         best = walked(problem, plan, budget, 0)
-        if has_far_devices(problem) and not self.chains_only:
-            found = best_over_devices(problem, best, budget, self.seed)
+        if has_far_devices(problem):
+            found = best_over_devices(problem, best, budget, self.seed)  # a chain
             best = best if found is None else better(problem, best, found) or best
         return self._judged(problem, plan, best)
 

@@ -8,10 +8,11 @@ at the end, and then the activations are freed. A device chooses by the rule of 
 passes and `backward-input`; what is left of its time goes to `backward-weight`. Where no more
 activations may be kept, `backward-weight` comes before the next forward pass.
 
-Memory: what 1F1B keeps on each stage always suffices. ZB-H1 lets every stage keep as much as 1F1B
-keeps on the first one, so that more of `backward-weight` can wait for the end: for S equal stages
-with F = B = W the bubble shrinks from `(S - 1) (F + B + W)` to `(S - 1) (F + B - W)`. Devices do
-that as far as their own memory has room.
+Memory: as many micro-batches as 1F1B holds on each stage always suffice. ZB-H1 lets every stage
+hold as many as 1F1B holds on the first one, so that more of `backward-weight` can wait for the end:
+for S equal stages with F = B = W the bubble shrinks from `(S - 1) (F + B + W)` to
+`(S - 1) (F + B - W)`. Devices do that as far as their own memory has room. What waits may be more
+than was kept: layers that are computed again, or offloaded, put off as much as others.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from heterps.micro_batches.sizes import with_size
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
@@ -18,6 +19,7 @@ from heterps_agents.interface.registry import planner_named
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.search.uniform import best_uniform
 from heterps_configs.errors import InfeasibleError
+from heterps_envs.closed_form.placement import placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.field import SEEDS, FieldCase, field_problem
 from heterps_envs.simulator.simulate import is_feasible, simulated_step_time_s
@@ -47,6 +49,22 @@ def test_who_leaves_out_lanes_is_not_asked_for_them_in_a_hurry() -> None:
     assert isinstance(hurried, AutoPlanner)
     assert hurried.chains_only
     assert not hurried.is_patient
+
+
+def test_walks_over_far_devices_are_for_who_leaves_out_lanes_too() -> None:
+    """Of single devices they make chains: without a limit in time, and with one."""
+    problem = with_size(field_problem(FieldCase("volunteers", 2), 2210), 1)
+    all_plans, chains = AutoPlanner(effort="fast"), AutoPlanner(effort="fast")
+    chains.chains_only = True
+    found = chains.plan(problem, Budget())
+    assert placement_of(problem, found) is not None
+    least_s = simulated_step_time_s(problem, all_plans.plan(problem, Budget()))
+    assert simulated_step_time_s(problem, found) <= least_s * (1 + 1e-9)
+    even = planner_named("even").plan(problem, Budget())
+    ways = GoingOn("auto", 0, "fast", chains_only=True)
+    later = ways.improved(problem, even, Budget(cpu_seconds=0.3))
+    assert placement_of(problem, later) is not None
+    assert simulated_step_time_s(problem, later) < simulated_step_time_s(problem, even)
 
 
 @pytest.mark.slow
