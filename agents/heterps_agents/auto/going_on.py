@@ -25,7 +25,7 @@ from heterps_agents.auto.with_options import WithOptions
 from heterps_agents.finishing.finalists import SEARCH_EVALUATIONS
 from heterps_agents.finishing.finds import finds_of
 from heterps_agents.finishing.near_plan import best_near
-from heterps_agents.interface.patient import has_far_devices
+from heterps_agents.interface.patient import is_walked
 from heterps_agents.interface.planner import Budget
 from heterps_agents.plan_choices.divided_state import choose_divided
 from heterps_configs.documents.plan import Plan
@@ -44,7 +44,7 @@ COMPOSED_PART = 1 / 3
 SETS_PART = 1 / 3
 # For the question whether anything may be better.
 PROOF_PART = 1 / 4
-# For a walk over far devices.
+# For a walk over devices.
 DEVICES_PART = 1 / 2
 # In each round, for a whole search.
 FINDS_PART = 1 / 2
@@ -101,8 +101,8 @@ class GoingOn:
         return best if found is None else _better(problem, best, found)
 
     def _over_devices(self, problem: Problem, best: Plan, budget: Budget, number: int) -> Plan:
-        """The plan, or a better one on a walk over far devices; later ones begin elsewhere."""
-        if budget.is_exhausted or not has_far_devices(problem):
+        """The plan, or a better one on a walk over devices; later ones begin elsewhere."""
+        if budget.is_exhausted or not is_walked(problem):
             return best
         with part_of(budget, DEVICES_PART) as own:
             found = best_over_devices(problem, best, own, self.seed + number)

@@ -15,7 +15,7 @@ from heterps_agents.auto.choices import better, finished, part_of
 from heterps_agents.auto.copies import MOST_COPIES, best_copies
 from heterps_agents.auto.device_walk import best_of_each_size
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.interface.patient import has_far_devices, has_many_devices
+from heterps_agents.interface.patient import has_many_devices, is_walked
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.search_planner import SearchPlanner
@@ -37,7 +37,7 @@ COMPOSER, LEAST_ISLANDS, MOST_ISLANDS = "tangram", 2, 5
 # copies of the model, of which a few are simulated for each size.
 COPIES, MOST_COPIED = "copies", 2
 NEAR, NEAR_PLANNER, MOST_NEAR, MOST_NEAR_DEVICES = "near devices", "exact", 4, 4
-# Walks over devices that are far from one another.
+# Walks over devices.
 WALKS = "devices"
 # For few devices plans are finished before they are compared: with more micro-batches in flight
 # an even one behind slow links may take so many times less.
@@ -60,7 +60,7 @@ def quick_ways(problem: Problem) -> tuple[str, ...]:
     composers = (COMPOSER,) if is_composed(problem) else ()
     near = (NEAR,) if islands(problem, 1, MOST_NEAR_DEVICES) else ()
     copies = (COPIES,) if near or number <= MOST_COPIES else ()
-    walks = (WALKS,) if has_far_devices(problem) else ()
+    walks = (WALKS,) if is_walked(problem) else ()
     return (*walks, EVEN, *copies, *near, *composers, *few)
 
 

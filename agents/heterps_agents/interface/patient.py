@@ -8,21 +8,25 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 
 from heterps_agents.interface.planner import Budget, Planner
+from heterps_configs.documents.job import Job
 from heterps_configs.documents.numbers import MOST_LATENCY_S
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 
-# Of a limit in time, for what is found in tenths of a second; of what is left of that, for each way
-# to find it; of what is left then, for first plans. The rest is for better ones.
-QUICK_PART, QUICK_PART_OF_FAR, QUICK_PART_OF_SCATTERED, WAY_PART = 1 / 4, 3 / 8, 1 / 2, 1 / 2
-FIRST_PART, FIRST_PART_OF_MANY = 3 / 4, 1 / 2
-# With so many devices a search takes long, a walk from a first plan wins more, and the policy's own
-# part is a tenth of what the simulator takes for the choice.
+# Of a limit in time, for what is found in tenths of a second: without walks over devices among it,
+# with them, and where these win most; and of what is left of that, for each way to find it.
+QUICK_PART, QUICK_PART_WALKED, QUICK_PART_MOST, WAY_PART = 1 / 4, 3 / 8, 1 / 2, 1 / 2
+# Of what is left then, for first plans: less where what goes on from quick ones wins more. The rest
+# is for better ones.
+FIRST_PART, FIRST_PART_OF_MANY, FIRST_PART_OF_SOME = 3 / 4, 1 / 2, 1 / 4
+SOME_DEVICES = 24
+# With so many devices a search takes long, and the policy's own part is a tenth of what the
+# simulator takes for the choice.
 MANY_DEVICES = 128
 # Devices are far where the slowest link's latency is so large a part of what each of them computes
 # of a micro-batch, if all shared it evenly.
 FAR = 0.1
-LEAST_FAR_DEVICES, MOST_FAR_DEVICES = 3, 64
+FEWEST_WALKED, MOST_FAR_DEVICES = 3, 64
 
 
 def has_many_devices(problem: Problem) -> bool:
@@ -30,14 +34,24 @@ def has_many_devices(problem: Problem) -> bool:
     return len(problem.cluster.devices) >= MANY_DEVICES and problem.strategy.is_plain
 
 
-def has_far_devices(problem: Problem) -> bool:
-    """Whether walks over single devices are for a problem."""
-    job, count = problem.job, len(problem.cluster.devices)
-    if not LEAST_FAR_DEVICES <= count <= MOST_FAR_DEVICES:
+def is_walked(problem: Problem) -> bool:
+    """Whether walks over devices are for a problem, where time is limited."""
+    if not _is_usual(problem.job):
         return False
     if problem.by_each_node is None and len(problem.views) > 1:
         return False  # no table knows the links within a class
-    if job.schedule != "1f1b" or job.objective != "throughput":
+    return FEWEST_WALKED <= len(problem.cluster.devices) < MANY_DEVICES
+
+
+def _is_usual(job: Job) -> bool:
+    """Whether the clock knows the schedule, and its seconds are what counts."""
+    return job.schedule == "1f1b" and job.objective == "throughput"
+
+
+def has_far_devices(problem: Problem) -> bool:
+    """Whether links decide so much of a step that walks over devices are for it in any case."""
+    count = len(problem.cluster.devices)
+    if not is_walked(problem) or count > MOST_FAR_DEVICES:
         return False
     latency_s = problem.links.by_node.latency_s
     slowest_s = float(latency_s[latency_s <= MOST_LATENCY_S].max(initial=0.0))
@@ -53,15 +67,19 @@ def _is_scattered(problem: Problem) -> bool:
 
 def quick_part(problem: Problem) -> float:
     """Of a limit in time, for quick plans."""
-    if not has_far_devices(problem):
+    if not is_walked(problem):
         return QUICK_PART
-    return QUICK_PART_OF_SCATTERED if _is_scattered(problem) else QUICK_PART_OF_FAR
+    wins_most = len(problem.cluster.devices) >= SOME_DEVICES or _is_scattered(problem)
+    return QUICK_PART_MOST if wins_most else QUICK_PART_WALKED
 
 
 def first_part(problem: Problem) -> float:
     """Of the time that is left after quick plans, for first plans."""
-    is_short = has_many_devices(problem) or _is_scattered(problem)
-    return FIRST_PART_OF_MANY if is_short else FIRST_PART
+    if has_many_devices(problem):
+        return FIRST_PART_OF_MANY
+    if _is_usual(problem.job) and len(problem.cluster.devices) >= SOME_DEVICES:
+        return FIRST_PART_OF_SOME
+    return FIRST_PART_OF_MANY if _is_scattered(problem) else FIRST_PART
 
 
 @runtime_checkable

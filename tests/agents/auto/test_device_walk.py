@@ -104,7 +104,11 @@ def test_each_size_has_a_plan_of_its_own_size(far: Problem) -> None:
         assert feasible_step_time_s(sizes[number], plan) < float("inf")
 
 
-def test_where_devices_are_far_walks_are_the_first_quick_way(far: Problem, near: Problem) -> None:
-    assert quick_ways(far)[0] == WALKS
-    assert WALKS not in quick_ways(near)
-    assert quick_plan(far, Budget(cpu_seconds=0.3), 0, WALKS) is not None
+def test_walks_are_the_first_quick_way_where_the_clock_is_for_a_problem(
+    far: Problem, near: Problem
+) -> None:
+    for problem in (far, near):
+        assert quick_ways(problem)[0] == WALKS
+        assert quick_plan(problem, Budget(cpu_seconds=0.3), 0, WALKS) is not None
+        job = problem.job.changed(objective="price")
+        assert WALKS not in quick_ways(Problem(problem.profile, problem.cluster, job))

@@ -15,6 +15,7 @@ from heterps_agents.auto.others import (
     FINISHING_GAIN,
     MOST_NEAR_DEVICES,
     NEAR,
+    WALKS,
     finders,
     plan_of_finds,
     quick_plan,
@@ -40,7 +41,7 @@ def problem() -> Problem:
 
 
 def test_a_quick_plan_is_that_of_the_planner_that_was_asked(problem: Problem) -> None:
-    for way in set(quick_ways(problem)) - {NEAR, COPIES}:
+    for way in set(quick_ways(problem)) - {NEAR, COPIES, WALKS}:
         found = quick_plan(problem, Budget(), 0, way)
         if found is not None:
             own = planner_named(way).plan(problem, Budget())
