@@ -41,8 +41,8 @@ RULES = Rules(threshold=0.05, more=8)
 MOST_CHANGES, UNHURRIED_CHANGES, WALK_PART, MOST_FINISHED = 1_000_000, 20_000, 0.8, 4
 # Of the time for walks of all sizes of micro-batches, for the first of each; so many sizes go on.
 FIRST_PART, MOST_LONGER = 1 / 2, 2
-# Of what is left for first walks, the next size has one of so many parts at least: the large ones,
-# which come last, are hopeless mostly.
+# Of what is left for first walks, the next size has one of so many parts at least: those that come
+# last are hopeless mostly.
 MOST_SIZES = 4
 # No walk begins for a size that would begin with so many times the seconds of the best so far.
 HOPELESS = 2.5
@@ -56,10 +56,23 @@ class Walked(NamedTuple):
 
 
 class _Way(NamedTuple):
-    """A size of micro-batches, by its problem's index, and a view of that."""
+    """A size of micro-batches in a view, and where its walks may begin.
+
+    Attributes:
+        number: Index of the size's problem.
+        problem: What was asked with this size.
+        view: Of the problem.
+        question: The same for searches.
+        begin: A greedy placement; None where it does not fit.
+        cost: Of that, by the clock.
+    """
 
     number: int
+    problem: Problem
     view: Problem
+    question: Question
+    begin: Code | None
+    cost: float
 
 
 def best_over_devices(problem: Problem, plan: Plan, budget: Budget, seed: int) -> Plan | None:
@@ -71,19 +84,24 @@ def best_over_devices(problem: Problem, plan: Plan, budget: Budget, seed: int) -
         budget: With a limit in time, which the walk takes.
         seed: Of the walk.
     """
-    views = _views(problem)
-    turns = [views[(seed + index) % len(views)] for index in range(len(views))]
-    starts = [view for view in turns if Question.of(view, budget, seed).code_of(plan) is not None]
-    found = _walked(problem, (starts or turns)[0], [plan], budget, seed)
+    ways = [_way(0, problem, view, budget, seed) for view in _views(problem)]
+    turns = [ways[(seed + index) % len(ways)] for index in range(len(ways))]
+    known = [way for way in turns if way.question.code_of(plan) is not None]
+    found = _walked((known or turns)[0], [plan], budget)
     return None if found is None else found.plan
 
 
 def best_of_each_size(problems: Sequence[Problem], budget: Budget, seed: int) -> dict[int, Plan]:
     """Plans of walks for problems that differ in the size of micro-batches, by their indices.
 
-    One walk for each, in each view, from the best of those before; then longer ones for the best.
+    One walk for each, in each view, from the best of those before; those first whose greedy
+    placements promise most. Then longer ones for the best.
     """
-    ways = [_Way(number, view) for number, each in enumerate(problems) for view in _views(each)]
+    ways = [
+        _way(number, problem, view, budget, seed)
+        for number, problem in enumerate(problems)
+        for view in _views(problem)
+    ]
     most_ways = MOST_SIZES * -(-len(ways) // len(problems))
     found: dict[int, Walked] = {}
 
@@ -92,14 +110,13 @@ def best_of_each_size(problems: Sequence[Problem], budget: Budget, seed: int) ->
             return
         starts = [walked.plan for walked in found.values()]
         most_s = HOPELESS * min(map(_cost, found.values()), default=math.inf)
-        problem, view = problems[ways[index].number], ways[index].view
-        walked = _walked(problem, view, starts, own, seed, most_s)
+        walked = _walked(ways[index], starts, own, most_s)
         if walked is not None and walked.step_time_s < _cost(found.get(index)):
             found[index] = walked
 
     with part_of(budget, FIRST_PART) as first:
-        for index in range(len(ways)):
-            with part_of(first, 1 / min(len(ways) - index, most_ways)) as own:
+        for turn, index in enumerate(sorted(range(len(ways)), key=lambda index: ways[index].cost)):
+            with part_of(first, 1 / min(len(ways) - turn, most_ways)) as own:
                 walk(index, own)
     longer = sorted(found, key=lambda index: _cost(found[index]))[:MOST_LONGER]
     for turn, index in enumerate(longer):
@@ -109,27 +126,30 @@ def best_of_each_size(problems: Sequence[Problem], budget: Budget, seed: int) ->
     return {ways[index].number: found[index].plan for index in best_last}
 
 
+def _way(number: int, problem: Problem, view: Problem, budget: Budget, seed: int) -> _Way:
+    question = Question.of(view, budget, seed)
+    begin = greedy_code(question)
+    if begin is None or not math.isfinite(question.cost(begin)):
+        return _Way(number, problem, view, question, None, math.inf)
+    (cost,) = clocked_costs(view, question, [begin], RULES)
+    return _Way(number, problem, view, question, begin, cost)
+
+
 def _walked(
-    problem: Problem,
-    view: Problem,
-    starts: Sequence[Plan],
-    budget: Budget,
-    seed: int,
-    most_s: float = math.inf,
+    way: _Way, starts: Sequence[Plan], budget: Budget, most_s: float = math.inf
 ) -> Walked | None:
-    """The best of a walk in a view of a problem, from the best of some plans.
+    """The best of a walk from the best of some plans, and of the way's own placement.
 
     None where all plans are unfit, or the walk would begin with more seconds than `most_s`.
     """
-    own = budget.share(WALK_PART)
-    question = Question.of(view, own, seed)
+    own, problem = budget.share(WALK_PART), way.problem
+    question = way.question._replace(budget=own)
     known = [question.code_of(plan) for plan in starts]
-    codes = [code for code in (*known, greedy_code(question)) if code is not None]
-    begin = [code for code in codes if math.isfinite(question.cost(code))]
-    if not begin or min(clocked_costs(view, question, begin, RULES)) > most_s:
+    begin = [code for code in (*known, way.begin) if code is not None]
+    if not begin or min(clocked_costs(way.view, question, begin, RULES)) > most_s:
         return None
     changes = MOST_CHANGES if budget.has_time_limit else UNHURRIED_CHANGES
-    found = best_by_clock(view, question, begin, 1, changes, RULES)
+    found = best_by_clock(way.view, question, begin, 1, changes, RULES)
     budget.charge(own)
     best: Walked | None = None
     for code in found[:MOST_FINISHED]:
