@@ -19,6 +19,8 @@ import numpy as np
 
 from heterps_agents.auto.choices import better, finished, part_of
 from heterps_agents.finishing.clock_walk import Rules, best_by_clock, clocked_costs
+from heterps_agents.finishing.strategies import allows_plain
+from heterps_agents.interface.patient import has_far_devices
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.search.greedy import greedy_code
@@ -183,13 +185,19 @@ def plan_as_clocked(problem: Problem, question: Question, code: Code) -> Plan:
 def _views(problem: Problem) -> list[Problem]:
     """The problem as walks look at it: by each node, and with replicas on several, where both are.
 
-    Classes of single nodes know all links; these are not too many on few nodes alone.
+    Classes of single nodes know all links; these are not too many on few nodes alone. And of far
+    devices, where stages may be groups of them, or drop what they compute, there is a view without:
+    a walk seldom leads from one kind of stage to the other.
     """
     each, usual = problem.by_each_node, problem.views[0]
-    if each is None:
-        return [usual]
-    has_replicas = len(each.classes) < len(problem.cluster.devices)
-    return [each, usual] if has_replicas and len(usual.classes) < len(each.classes) else [each]
+    found = [usual] if each is None else [each]
+    has_replicas = each is not None and len(each.classes) < len(problem.cluster.devices)
+    if each is not None and has_replicas and len(usual.classes) < len(each.classes):
+        found.append(usual)
+    is_open = not problem.strategy.is_plain and allows_plain(problem.strategy)
+    if is_open and has_far_devices(problem):
+        found.append(found[-1].plain)
+    return found
 
 
 def _cost(walked: Walked | None) -> float:

@@ -95,6 +95,16 @@ def test_a_walk_finds_a_plan_that_fits_and_is_faster_than_its_beginning(far: Pro
     assert again.runs_like(found)
 
 
+@pytest.mark.slow
+def test_far_from_one_another_single_devices_are_found_beside_groups_of_them() -> None:
+    problem = with_size(field_problem(FieldCase("spot-regions", 7), 56), 1)
+    assert problem.strategy.tensor_parallel != (1,)
+    plan = quick_plan(problem, Budget(), 0, WALKS)
+    assert plan is not None
+    assert {stage.degree for stage in plan.stages} == {1}
+    assert feasible_step_time_s(problem, plan) < 10.5, "the best of groups take 10.95 s"
+
+
 def test_each_size_has_a_plan_of_its_own_size(far: Problem) -> None:
     sizes = [with_size(far, size) for size in (1, 2)]
     found = best_of_each_size(sizes, Budget(), 0)
