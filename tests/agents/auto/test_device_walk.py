@@ -101,8 +101,8 @@ def test_far_from_one_another_single_devices_are_found_beside_groups_of_them() -
     assert problem.strategy.tensor_parallel != (1,)
     plan = quick_plan(problem, Budget(), 0, WALKS)
     assert plan is not None
-    assert {stage.degree for stage in plan.stages} == {1}
-    assert feasible_step_time_s(problem, plan) < 10.5, "the best of groups take 10.95 s"
+    assert sum(stage.degree == 1 for stage in plan.stages) > len(plan.stages) / 2
+    assert feasible_step_time_s(problem, plan) < 10.5, "from groups alone walks end at 10.95 s"
 
 
 def test_each_size_has_a_plan_of_its_own_size(far: Problem) -> None:
