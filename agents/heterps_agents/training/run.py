@@ -275,9 +275,9 @@ class TrainingRun(Generic[PolicyType]):
             config=self._config.to_mapping(),
             seed=self._config.seed,
             steps=steps,
-            seconds=round(seconds, 1),
-            cpu_s=round(self._cpu_s, 1),
-            ppo_cpu_s=round(self._ppo_cpu_s, 1),
+            seconds=round(seconds, 3),
+            cpu_s=round(self._cpu_s, 3),
+            ppo_cpu_s=round(self._ppo_cpu_s, 3),
             **self.learner.remarks(),
             scores=finite_or_none(scores),
         )
