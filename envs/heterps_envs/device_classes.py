@@ -42,7 +42,7 @@ class DeviceClass:
 
 
 def device_groups(cluster: Cluster, apart: NodesApart) -> Groups:
-    """Devices by what makes them equal; single devices of many nodes stay together mostly.
+    """Devices by what makes them equal; single devices of many nodes stay together, unless "each".
 
     Where some cannot send messages to each other, those of every node are apart.
     """

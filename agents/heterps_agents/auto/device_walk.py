@@ -82,15 +82,15 @@ def best_over_devices(problem: Problem, plan: Plan, budget: Budget, seed: int) -
     """The best plan of a walk; None where all of its plans are unfit.
 
     Args:
-        problem: What was asked, with far devices.
-        plan: Where the walk begins, if it is a placement.
+        problem: What was asked.
+        plan: Where the walk begins, if it is a placement in a view; the seed says in which first.
         budget: With a limit in time, which the walk takes.
         seed: Of the walk.
     """
-    ways = [_way(0, problem, view, budget, seed) for view in _views(problem)]
-    turns = [ways[(seed + index) % len(ways)] for index in range(len(ways))]
-    known = [way for way in turns if way.question.code_of(plan) is not None]
-    found = _walked((known or turns)[0], [plan], budget)
+    views = _views(problem)
+    turns = [views[(seed + index) % len(views)] for index in range(len(views))]
+    known = (view for view in turns if Question.of(view, budget, seed).code_of(plan) is not None)
+    found = _walked(_way(0, problem, next(known, turns[0]), budget, seed), [plan], budget)
     return None if found is None else found.plan
 
 
@@ -191,10 +191,12 @@ def _views(problem: Problem) -> list[Problem]:
     a walk seldom leads from one kind of stage to the other.
     """
     each, usual = problem.by_each_node, problem.views[0]
-    found = [usual] if each is None else [each]
-    has_replicas = each is not None and len(each.classes) < len(problem.cluster.devices)
-    if each is not None and has_replicas and len(usual.classes) < len(each.classes):
-        found.append(usual)
+    if each is None:
+        found = [usual]
+    elif len(usual.classes) < len(each.classes) < len(problem.cluster.devices):
+        found = [each, usual]
+    else:
+        found = [each]
     is_open = not problem.strategy.is_plain and allows_plain(problem.strategy)
     if is_open and has_far_devices(problem):
         found.append(found[-1].plain)
