@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from heterps_agents.asymmetric.lane_costs import LaneCosts
-from heterps_agents.asymmetric.pipes import EAGER
 from heterps_agents.asymmetric.weave import Block, Group, Part, Weave
 from heterps_envs.lanes.cuts import cut_evenly, even_cut
 from heterps_envs.lanes.step import lane_rates_s, lanes_step_s
@@ -34,7 +33,7 @@ class Estimates:
 
     def __init__(self, problem: Problem, room: float = 1.0) -> None:
         self._problem, self._room = problem, room
-        self._costs = LaneCosts(problem, EAGER if problem.job.schedule == "1f1b" else 0)
+        self._costs = LaneCosts(problem)
         self.lacked_room = False
 
     @property

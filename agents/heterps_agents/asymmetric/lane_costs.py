@@ -21,11 +21,10 @@ class LaneCosts:
 
     Args:
         problem: What was asked.
-        eager: Micro-batches that a replica may hold beyond the rule of the schedule.
     """
 
-    def __init__(self, problem: Problem, eager: int) -> None:
-        self._problem, self._eager = problem, eager
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
         # Of a class of devices, how many each group has, and what is done with activations.
         self._columns: dict[tuple[int, int, Memory], int] = {}
         self._tables: LaneTables | None = None
@@ -38,7 +37,7 @@ class LaneCosts:
     def tables(self) -> LaneTables:
         """What lanes take; asked after the numbers of a plan, which may make it larger."""
         if self._tables is None:
-            self._tables = _tables(self._problem, self._columns, self._eager)
+            self._tables = _tables(self._problem, self._columns)
         return self._tables
 
     def plan(self, weave: Weave) -> Integers:
@@ -94,7 +93,7 @@ def _array(numbers: Iterable[bytes]) -> Integers:
     return np.frombuffer(bytearray().join(numbers), np.int64)
 
 
-def _tables(problem: Problem, ways: Iterable[tuple[int, int, Memory]], eager: int) -> LaneTables:
+def _tables(problem: Problem, ways: Iterable[tuple[int, int, Memory]]) -> LaneTables:
     options = tuple(StageOption(kind, degree, memory, True) for kind, degree, memory in ways)
     found = [option_tables(problem, (option,)) for option in options]
     own = [each.stage_options for each in found]
@@ -116,5 +115,5 @@ def _tables(problem: Problem, ways: Iterable[tuple[int, int, Memory]], eager: in
         output_bytes=np.ascontiguousarray(problem.tables.output_bytes, dtype=float),
         links=problem.links.by_node,
         is_gpipe=problem.tables.is_gpipe,
-        eager=eager,
+        is_open=problem.job.schedule == "1f1b",
     )

@@ -21,8 +21,6 @@ from heterps_envs.useful_options import useful_options, with_columns
 SHARES = (0.8, 0.65, 0.5, 0.4, 0.33, 0.25, 0.18, 0.125, 0.09, 0.0625, 0.045, 0.03, 0.02)
 # Of its fair share by number of devices, a pipeline's share is at least so much.
 LEAST_SHARE = 0.6
-# As many more in flight as `finishing.in_flight_choice` tries first.
-EAGER = 3
 
 Stages = tuple[tuple[int, int, int], ...]
 
@@ -69,8 +67,8 @@ class View(NamedTuple):
 
     def beside(self, share: int, others: float, counted: float) -> Beside:
         """A pipeline's share, beside so many others."""
-        eager = EAGER if self.problem.job.schedule == "1f1b" else 0
-        return Beside(share, others, self.latency_s, self.s_per_byte, counted, eager)
+        is_open = self.problem.job.schedule == "1f1b"
+        return Beside(share, others, self.latency_s, self.s_per_byte, counted, is_open)
 
     def steps_s(self, stages: Stages, others: int, counted: float, most: int) -> Floats:
         """(most + 1,) closed form of a pipeline with 0, 1, .. micro-batches."""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heterps_agents.auto.choices import better, finished, part_of
-from heterps_agents.finishing.clock_walk import Rules, best_by_clock, clocked_costs
+from heterps_agents.finishing.clock_walk import best_by_clock, clocked_costs
 from heterps_agents.finishing.strategies import allows_plain
 from heterps_agents.interface.patient import has_far_devices
 from heterps_agents.interface.planner import Budget
@@ -29,7 +29,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.objective import read_stages
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.placement_clock import most_in_flight
+from heterps_envs.schedule.placement_clock import clocked_in_flight
 from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.simulate import (
     prepared_is_feasible,
@@ -37,8 +37,8 @@ from heterps_envs.simulator.simulate import (
     simulated_step_time_s,
 )
 
-# How walks go there.
-RULES = Rules(threshold=0.05, more=8)
+# A change may be so much worse in the beginning, of what the placement costs.
+THRESHOLD = 0.05
 # Changes of a walk at most, and where no time ends it; its part of the time. The rest is for the
 # best of its plans, of which so many are finished.
 MOST_CHANGES, UNHURRIED_CHANGES, WALK_PART, MOST_FINISHED = 1_000_000, 20_000, 0.8, 4
@@ -134,7 +134,7 @@ def _way(number: int, problem: Problem, view: Problem, budget: Budget, seed: int
     begin = greedy_code(question)
     if begin is None or not math.isfinite(question.cost(begin)):
         return _Way(number, problem, view, question, None, math.inf)
-    (cost,) = clocked_costs(view, question, [begin], RULES)
+    (cost,) = clocked_costs(view, question, [begin])
     return _Way(number, problem, view, question, begin, cost)
 
 
@@ -149,10 +149,10 @@ def _walked(
     question = way.question._replace(budget=own)
     known = [question.code_of(plan) for plan in starts]
     begin = [code for code in (*known, way.begin) if code is not None]
-    if not begin or min(clocked_costs(way.view, question, begin, RULES)) > most_s:
+    if not begin or min(clocked_costs(way.view, question, begin)) > most_s:
         return None
     changes = MOST_CHANGES if budget.has_time_limit else UNHURRIED_CHANGES
-    found = best_by_clock(way.view, question, begin, 1, changes, RULES)
+    found = best_by_clock(way.view, question, begin, 1, changes, THRESHOLD)
     budget.charge(own)
     best: Walked | None = None
     for code in found[:MOST_FINISHED]:
@@ -170,7 +170,7 @@ def plan_as_clocked(problem: Problem, question: Question, code: Code) -> Plan:
     prepared = PreparedPlan(problem, question.plan_of(code))
     stages = np.empty((question.kernel.num_layers, 3), np.int64)
     count = read_stages(code, stages)
-    held = most_in_flight(stages, count, question.kernel, RULES.more).tolist()
+    held = clocked_in_flight(stages, count, question.kernel).tolist()
     number_of = dict(zip(stages[:count, 0].tolist(), held, strict=True))
     raised = prepared.changed(
         stages=tuple(

@@ -15,7 +15,6 @@ import numpy as np
 from numba import njit
 
 from heterps_agents.interface.question import Question
-from heterps_agents.plan_choices.in_flight_choice import EAGER
 from heterps_agents.search.refine import climb
 from heterps_agents.search.stage_changes import (
     OTHER_OPTION,
@@ -63,23 +62,29 @@ _EACH_DOUBLE, _EACH_CLIMBED = 2, 8
 _NUMBERS = 10
 # Rows of a walk's placements, and of its costs and counts: where it is, its best, a trial.
 _CURRENT, _BEST, _TRIAL = 0, 1, 2
-_SINCE_BEST = 3
+_SINCE_BEST, _SINCE_NEW = 3, 4
+# Placements that a walk remembers, with what they cost: a power of two.
+_REMEMBERED = 1 << 16
+# After so many changes without a placement that it did not see before, a walk takes changes that
+# are worse by so much more, until it sees one.
+MOST_SEEN, RAISED = 500, 0.02
 
 
-class Rules(NamedTuple):
-    """How walks go.
+class _Clock(NamedTuple):
+    """What the clock knows of a problem besides its tables.
 
     Attributes:
-        threshold: A change may be so much worse in the beginning, of what the placement costs.
-        more: How many micro-batches more than by the rule of 1F1B stages may hold, where that is
-            faster and there is memory.
+        shared: Parameters that several layers share.
+        is_open: Whether stages may hold more micro-batches than by the rule of their schedule.
     """
 
-    threshold: float = THRESHOLD
-    more: int = EAGER
+    shared: SharedParameters
+    is_open: bool
 
-
-USUAL = Rules()
+    @classmethod
+    def of(cls, problem: Problem) -> _Clock:
+        shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
+        return cls(shared, problem.job.schedule == "1f1b")
 
 
 class _Walk(NamedTuple):
@@ -87,12 +92,14 @@ class _Walk(NamedTuple):
 
     Attributes:
         stages: (3, L + 1, 3) of the current placement, the best one, and a trial.
-        counts: (4,) their stages; changes since the best.
+        counts: (5,) their stages; changes since the best, and since a placement that was new.
         costs: (2,) of the first two, by the clock.
         used: (T,) scratch.
         bests: (B, L) codes of the last best placements, in turn.
         best_costs: (B,) what they cost.
         num_bests: (1,) how many there were.
+        seen: (N,) hashes of placements that were run, each in the row of its last bits.
+        seen_s: (N,) what they cost.
     """
 
     stages: Integers
@@ -102,6 +109,8 @@ class _Walk(NamedTuple):
     bests: Any
     best_costs: Floats
     num_bests: Integers
+    seen: Any
+    seen_s: Floats
 
 
 def best_by_clock(
@@ -110,7 +119,7 @@ def best_by_clock(
     codes: list[Code],
     walks: int,
     changes: int,
-    rules: Rules = USUAL,
+    threshold: float = THRESHOLD,
 ) -> list[Code]:
     """Placements on walks from the best of some, best first; the first one where none is better.
 
@@ -125,11 +134,10 @@ def best_by_clock(
         walks: How many begin at most.
         changes: How many are judged in each round, of all its walks together; fewer where a step
             has very many passes.
-        rules: How they go.
+        threshold: A change may be so much worse in the beginning, of what the placement costs.
     """
-    shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
-    rules = rules._replace(more=_more_in_flight(problem, rules))
-    costs = clocked_costs(problem, question, codes, rules)
+    clock = _Clock.of(problem)
+    costs = clocked_costs(problem, question, codes)
     pool = list(zip(costs, codes, strict=True))
     num_stages = max(len(decode(code, question.options)) for code in codes)
     num_passes = 2 * num_stages * question.kernel.num_micro_batches
@@ -139,73 +147,67 @@ def best_by_clock(
         found = []
         for index, (_, code) in enumerate(sorted(pool, key=lambda entry: entry[0])[:number]):
             own = question._replace(seed=question.seed + index)
-            found += _walked(own, code, changes // number, shared, rules)
+            found += _walked(own, code, changes // number, clock, threshold)
         pool, number = found, -(-number // 3) if number > 2 else 0
     return [code for _, code in sorted(found, key=lambda entry: entry[0])]
 
 
 def _walked(
-    question: Question, start: Code, num_changes_tried: int, shared: SharedParameters, rules: Rules
+    question: Question, start: Code, num_changes_tried: int, clock: _Clock, threshold: float
 ) -> list[tuple[float, Code]]:
     """The best placements on a walk, with their costs; the start alone, where none is better."""
-    walk, budget = _begin(question, start, shared, rules.more), question.budget
+    walk, budget = _begin(question, start, clock), question.budget
     rng, done = np.random.default_rng(question.seed), 0
     while done < num_changes_tried and not budget.is_exhausted:
         numbers = rng.integers(0, 1 << 30, (min(DRAWN, num_changes_tried - done), _NUMBERS))
-        threshold = rules.threshold * (1 - max(done / num_changes_tried, budget.time_share))
-        _go_on(question.kernel, question.goal, shared, walk, numbers, threshold, rules.more)
+        own = threshold * (1 - max(done / num_changes_tried, budget.time_share))
+        _go_on(question.kernel, question.goal, clock, walk, numbers, own)
         done += len(numbers)
     count = int(walk.num_bests[0])
     rows = [number % MOST_BEST for number in range(max(count - MOST_BEST, 0), count)]
     return [(float(walk.best_costs[row]), walk.bests[row].copy()) for row in rows]
 
 
-def clocked_costs(
-    problem: Problem, question: Question, codes: list[Code], rules: Rules = USUAL
-) -> list[float]:
+def clocked_costs(problem: Problem, question: Question, codes: list[Code]) -> list[float]:
     """Step times of placements by the clock, in the links of a view."""
-    shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
-    more = _more_in_flight(problem, rules)
-    return [float(_code_cost(code, question.kernel, shared, more)) for code in codes]
+    clock = _Clock.of(problem)
+    return [float(_code_cost(code, question.kernel, clock)) for code in codes]
 
 
-def _more_in_flight(problem: Problem, rules: Rules) -> int:
-    """None under a schedule that leaves no choice."""
-    return rules.more if problem.job.schedule == "1f1b" else 0
-
-
-def _begin(question: Question, start: Code, shared: SharedParameters, more: int) -> _Walk:
+def _begin(question: Question, start: Code, clock: _Clock) -> _Walk:
     kernel = question.kernel
     stages = np.zeros((3, kernel.num_layers + 1, 3), np.int64)
-    counts, bests = np.zeros(4, np.int64), np.zeros((MOST_BEST, len(start)), np.int32)
+    counts, bests = np.zeros(5, np.int64), np.zeros((MOST_BEST, len(start)), np.int32)
     counts[_CURRENT] = counts[_BEST] = read_stages(start, stages[_CURRENT])
     stages[_BEST], bests[0] = stages[_CURRENT], start
-    costs = np.full(2, float(_code_cost(start, kernel, shared, more)))
+    costs = np.full(2, float(_code_cost(start, kernel, clock)))
     used = np.zeros(kernel.num_classes, np.int64)
     best_costs = np.full(MOST_BEST, costs[0])
-    return _Walk(stages, counts, costs, used, bests, best_costs, np.ones(1, np.int64))
+    num_bests, seen = np.ones(1, np.int64), np.zeros(_REMEMBERED, np.uint64)
+    seen_s = np.zeros(_REMEMBERED)
+    return _Walk(stages, counts, costs, used, bests, best_costs, num_bests, seen, seen_s)
 
 
 @njit(**ALLOCATING)
-def _code_cost(code: Any, k: Any, shared: Any, more: int) -> float:
+def _code_cost(code: Any, k: Any, clock: Any) -> float:
     stages = np.empty((k.num_layers, 3), np.int64)
     count = read_stages(code, stages)
-    return clocked_step_time_s(stages, count, k, shared, math.inf, more)  # type: ignore[no-any-return]
+    return clocked_step_time_s(stages, count, k, clock.shared, math.inf, clock.is_open)  # type: ignore[no-any-return]
 
 
 @njit(**ALLOCATING)
-def _go_on(
-    k: Any, goal: Any, shared: Any, walk: Any, numbers: Any, threshold: float, more: int
-) -> None:
+def _go_on(k: Any, goal: Any, clock: Any, walk: Any, numbers: Any, threshold: float) -> None:
     """Tries a change for each row of numbers."""
-    stages, counts, costs, used, bests, best_costs, num_bests = walk
+    stages, counts, costs, used, bests, best_costs, num_bests, seen, seen_s = walk
     for index in range(len(numbers)):
         if counts[_SINCE_BEST] >= MOST_TRIED:
             copy_stages(stages[_BEST], counts[_BEST], stages[_CURRENT])
             counts[_CURRENT], costs[_CURRENT] = counts[_BEST], costs[_BEST]
             counts[_SINCE_BEST] = 0
         counts[_SINCE_BEST] += 1
-        most = (1.0 + threshold) * costs[_CURRENT]
+        counts[_SINCE_NEW] += 1
+        raised = RAISED * (counts[_SINCE_NEW] // MOST_SEEN)
+        most = (1.0 + threshold + raised) * costs[_CURRENT]
         trial = stages[_TRIAL]
         copy_stages(stages[_CURRENT], counts[_CURRENT], trial)
         changed = _change(k, trial, counts[_CURRENT], numbers[index, :4], used)
@@ -218,7 +220,14 @@ def _go_on(
             cost, _ = climb(k, goal, trial, changed, used, cost, _MOST_CLIMBED)
         if cost >= MISSES_FLOOR:
             continue
-        step_time_s = clocked_step_time_s(trial, changed, k, shared, most, more)
+        hashed = _hash(trial, changed)
+        place = hashed % _REMEMBERED
+        if seen[place] == hashed:
+            step_time_s = seen_s[place]
+        else:
+            step_time_s = clocked_step_time_s(trial, changed, k, clock.shared, most, clock.is_open)
+            if step_time_s <= most:
+                seen[place], seen_s[place], counts[_SINCE_NEW] = hashed, step_time_s, 0
         if step_time_s >= most or step_time_s > goal.floor_s:
             continue
         copy_stages(trial, changed, stages[_CURRENT])
@@ -229,6 +238,17 @@ def _go_on(
             best_costs[num_bests[0] % MOST_BEST] = step_time_s
             write_code(trial, changed, bests[num_bests[0] % MOST_BEST])
             num_bests[0] += 1
+
+
+@uncounted_helper
+def _hash(stages: Any, count: int) -> Any:
+    """64 bits that two placements have in common by chance alone (FNV-1a, mixed)."""
+    hashed = np.uint64(14695981039346656037)
+    for row in range(count):
+        for column in range(3):
+            hashed = (hashed ^ np.uint64(stages[row, column])) * np.uint64(1099511628211)
+            hashed ^= hashed >> np.uint64(29)
+    return hashed
 
 
 @uncounted_helper

@@ -79,10 +79,10 @@ def _found(view: Problem, plan: Plan, budget: Budget, seeds: Sequence[int]) -> l
     placement = placement_of(view, plan)
     if placement is None:
         return []
-    question = Question.of(view, budget)
     try:
+        question = Question.of(view, budget)
         start = encode(placement, question.options)
-    except ValueError:  # an option that another one dominates here
+    except ValueError:  # no such group in this view, or an option that another one dominates
         return []
     if not math.isfinite(question.cost(start)):
         return []

@@ -24,7 +24,7 @@ from heterps_envs.arrays import Code
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.placement_clock import CLOSE
+from heterps_envs.simulator.plan_bound import CLOSE
 
 # The first placement is left only for one that is this much better in the simulator.
 MARGIN = 1.001

@@ -26,7 +26,7 @@ from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import Goal, limited_cost, read_stages, write_code
 from heterps_envs.compiled import checked, uncounted_helper
-from heterps_envs.schedule.placement_clock import CLOSE
+from heterps_envs.simulator.plan_bound import CLOSE
 
 # Moves begin at placements within this factor of the best, by the simulator.
 NEAR = 1.03

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
+import numpy as np
+
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
@@ -18,17 +20,15 @@ from heterps_envs.schedule.in_flight import (
     as_memory_allows,
     in_flight_micro_batches,
     in_flight_of_stages,
+    round_trips_in_flight,
     routed_micro_batches,
 )
-from heterps_envs.schedule.placement_clock import CLOSE
-from heterps_envs.simulator.plan_bound import least_step_time_s
+from heterps_envs.simulator.plan_bound import CLOSE, least_step_time_s
 from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.simulate import prepared_is_feasible, prepared_step_time_s
 
 # A plan with more in flight has to be this much faster.
 GAIN = 1 - 1e-3
-# So many more on all stages show whether slow links are in the way.
-EAGER = 3
 # How many more are tried at a time.
 MORE = (1, 2, 4)
 # Stages that may be simulated, replicas counted; and plans, however many stages they have.
@@ -47,7 +47,7 @@ class _Best(NamedTuple):
 
 
 def with_more_in_flight(prepared: PreparedPlan) -> PreparedPlan | None:
-    """The plan with `EAGER` more in flight on all stages, as far as memory has room.
+    """The plan with as many in flight as round trips need, as far as memory has room.
 
     None where the simulator cannot find that faster: there is no such choice, no stage may hold
     more, or the plan takes hardly longer than its devices are busy.
@@ -64,7 +64,8 @@ def with_more_in_flight(prepared: PreparedPlan) -> PreparedPlan | None:
         return None
     arrays = prepared.arrays
     held = in_flight_of_stages(plan, arrays.shape)
-    most = as_memory_allows(prepared.problem, plan, arrays, held, held + EAGER)
+    wanted = np.maximum(held, round_trips_in_flight(arrays))
+    most = as_memory_allows(prepared.problem, plan, arrays, held, wanted)
     if (most == held).all():
         return None
     stages = tuple(

@@ -28,7 +28,7 @@ class LaneTables(NamedTuple):
         output_bytes: (L,) of a message behind each layer.
         links: Between devices.
         is_gpipe: Whether all micro-batches are in flight.
-        eager: Micro-batches that may be in flight beyond the rule, where they fit.
+        is_open: Whether as many are in flight as fit, beyond the rule of 1F1B.
     """
 
     forward_s: Floats
@@ -42,7 +42,7 @@ class LaneTables(NamedTuple):
     output_bytes: Floats
     links: NodeLinks
     is_gpipe: bool
-    eager: int
+    is_open: bool
 
 
 class Parts(NamedTuple):

@@ -15,7 +15,14 @@ from heterps_envs.closed_form.formula import (
     stage_state_bytes,
     step_with_stage_s,
 )
-from heterps_envs.compiled import MINUS_ONE, ZERO, checked, uncounted, uncounted_helper
+from heterps_envs.compiled import (
+    MINUS_ONE,
+    ZERO,
+    checked,
+    inlined,
+    uncounted,
+    uncounted_helper,
+)
 
 
 class Beside(NamedTuple):
@@ -27,7 +34,7 @@ class Beside(NamedTuple):
         latency_s: Of the slowest link that sums of gradients take.
         s_per_byte: Of the same link.
         counted: Share of the seconds of sums that no pass hides.
-        eager: Micro-batches that a stage may hold beyond the rule of 1F1B, where they fit.
+        is_open: Whether stages hold as many micro-batches as fit, beyond the rule of 1F1B.
     """
 
     share: int
@@ -35,7 +42,7 @@ class Beside(NamedTuple):
     latency_s: float
     s_per_byte: float
     counted: float
-    eager: int
+    is_open: bool
 
 
 class Stage(NamedTuple):
@@ -107,11 +114,24 @@ def held_by(stage: Any, beside: Any, is_gpipe: bool, behind: int) -> int:
     held: int = in_flight(beside.share, is_gpipe, stage.replicas, behind)
     if stage.state_bytes + held * stage.kept_bytes > stage.room_bytes:
         return 0
-    if is_gpipe or behind == 0:
+    if is_gpipe or behind == 0 or not beside.is_open:
         return held
-    eager: int = min(held + beside.eager, stage.share)
-    fits = stage.state_bytes + eager * stage.kept_bytes <= stage.room_bytes
-    return eager if fits else held
+    return most_held(held, stage.share, stage.room_bytes - stage.state_bytes, stage.kept_bytes)
+
+
+@inlined
+def most_held(held: int, share: int, room_bytes: float, kept_bytes: float) -> int:
+    """Micro-batches that a replica holds where that is open: those that it must, or all that fit.
+
+    Args:
+        held: Those that it must, for which there is room.
+        share: Those that it has.
+        room_bytes: For activations.
+        kept_bytes: Of one micro-batch.
+    """
+    if share * kept_bytes <= room_bytes:
+        return share
+    return max(held, int(room_bytes / kept_bytes))
 
 
 @uncounted
@@ -148,7 +168,7 @@ def pipeline_steps_s(k: Any, beside: Any, stages: Any, shares: Any, step_s: Any)
     for index in range(len(shares)):
         own = Beside(
             shares[index], beside.others, beside.latency_s, beside.s_per_byte, beside.counted,
-            beside.eager,
+            beside.is_open,
         )  # fmt: skip
         step_s[index] = _pipeline_step_s(k, own, stages)
 

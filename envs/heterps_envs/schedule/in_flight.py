@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats, Integers
+from heterps_envs.closed_form.round_trips import round_trip_in_flight
+from heterps_envs.compiled import kernel
 from heterps_envs.held_bytes import held_bytes
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.interleaved import is_interleaved, most_in_flight, route_shape
@@ -109,3 +113,51 @@ def _bytes_by_rank(problem: Problem, stage: Stage, parts: Floats) -> Floats:
             rows.append((held.room_bytes, held.state_bytes.sum(), held.kept_bytes))
         problem.derived[key] = known = np.array(rows, float)
     return known
+
+
+def round_trips_in_flight(arrays: PlanArrays) -> Integers:
+    """(S,) what round trips need (`heterps_envs.closed_form.round_trips`); a device has a stage."""
+    found = np.zeros(len(arrays.stage_device), np.int64)
+    _write_round_trips(
+        arrays.first_stage,
+        arrays.front,
+        arrays.behind,
+        arrays.stage_device,
+        arrays.pass_s,
+        arrays.output_bytes,
+        arrays.latency_s,
+        arrays.s_per_byte,
+        np.bincount(arrays.pipeline_of, minlength=len(arrays.first_stage)),
+        arrays.shape.routed,
+        found,
+    )
+    return found
+
+
+@kernel
+def _write_round_trips(
+    first_stage: Any, front: Any, behind: Any, stage_device: Any, pass_s: Any, output_bytes: Any,
+    latency_s: Any, s_per_byte: Any, count: Any, routed: Any, found: Any,
+) -> None:  # fmt: skip
+    """Writes what stages should hold; `count` are the micro-batches of each route."""
+    busiest_s = (routed * (pass_s[:, 0] + pass_s[:, 1])).max()
+    for route in range(len(first_stage)):
+        stage = first_stage[route]
+        while behind[route, stage] >= 0:
+            one, two = stage_device[stage], stage_device[behind[route, stage]]
+            busiest_s = max(busiest_s, count[route] * output_bytes[stage] * s_per_byte[one, two])
+            stage = behind[route, stage]
+    for route in range(len(first_stage)):
+        stage, trip_s = first_stage[route], 0.0
+        while behind[route, stage] >= 0:
+            stage = behind[route, stage]
+        while stage >= 0:
+            trip_s += pass_s[stage, 0] + pass_s[stage, 1]
+            following = behind[route, stage]
+            if following >= 0:
+                one, two = stage_device[stage], stage_device[following]
+                trip_s += latency_s[one, two] + output_bytes[stage] * s_per_byte[one, two]
+                trip_s += latency_s[two, one] + output_bytes[stage] * s_per_byte[two, one]
+            wanted = round_trip_in_flight(trip_s, routed[stage], busiest_s, following < 0)
+            found[stage] = max(found[stage], wanted)
+            stage = front[route, stage]

@@ -21,6 +21,7 @@ import numpy as np
 from numba import njit
 
 from heterps_envs.closed_form.formula import in_flight, stage_bytes
+from heterps_envs.closed_form.round_trips import round_trip_in_flight
 from heterps_envs.compiled import ALLOCATING, MINUS_ONE, ZERO, uncounted_helper
 from heterps_envs.schedule.shared_sums import OPTIMIZER, OWN, SHARED, last_end_s, write_sums
 
@@ -34,15 +35,13 @@ STAGE, NEXT_FORWARD, NEXT_BACKWARD, ROOM, RUNS, RUNNING = 0, 1, 2, 3, 4, 5
 # When a gradient came whose backward pass has been run.
 DONE = -1.0
 IDLE, RUNS_FORWARD, RUNS_BACKWARD = 0, 1, 2
-# A step that is no more above its bound has nothing left to win.
-CLOSE = 1.002
 # Arrivals that differ by rounding are at one time.
 _SAME = 1 + 1e-10
 
 
 @njit(**ALLOCATING)
 def clocked_step_time_s(
-    stages: Any, count: int, k: Any, shared: Any, limit_s: float, more: int
+    stages: Any, count: int, k: Any, shared: Any, limit_s: float, is_open: bool
 ) -> float:
     """Step time of stages, whether they fit or not; above the limit a bound of it.
 
@@ -52,8 +51,8 @@ def clocked_step_time_s(
         k: `KernelTables`.
         shared: `SharedParameters`.
         limit_s: What is known to take longer is not run.
-        more: With so many more micro-batches in flight on all stages, as far as memory has room, it
-            is run as well; the shorter step counts. 0 under a schedule that leaves no choice.
+        is_open: Whether stages may hold more micro-batches than by the rule of 1F1B: they do so as
+            round trips need it, as far as memory has room.
     """
     rows, seconds = np.empty((count, 4), np.int64), np.zeros((count, 5))
     _describe(stages, count, k, rows, seconds)
@@ -62,39 +61,47 @@ def clocked_step_time_s(
     bound_s = _bound_s(rows, seconds, sums_s, k.num_micro_batches)
     if bound_s > limit_s:
         return bound_s
+    if is_open:
+        _hold_more(stages, k, rows, seconds)
     _run_all(rows, seconds, k)
-    step_s = last_end_s(stages, count, shared, sums_s, seconds[:, END_S])
-    if step_s > CLOSE * bound_s and _hold_more(stages, count, k, rows, more):
-        _run_all(rows, seconds, k)
-        step_s = min(step_s, last_end_s(stages, count, shared, sums_s, seconds[:, END_S]))
-    return step_s
+    return last_end_s(stages, count, shared, sums_s, seconds[:, END_S])
 
 
 @njit(**ALLOCATING)
-def most_in_flight(stages: Any, count: int, k: Any, more: int) -> Any:
-    """(S,) micro-batches that stages hold where they have `more`; see `clocked_step_time_s`."""
+def clocked_in_flight(stages: Any, count: int, k: Any) -> Any:
+    """(S,) micro-batches that stages hold where that is open; see `clocked_step_time_s`."""
     rows, seconds = np.empty((count, 4), np.int64), np.zeros((count, 5))
     _describe(stages, count, k, rows, seconds)
-    _hold_more(stages, count, k, rows, more)
+    _hold_more(stages, k, rows, seconds)
     return rows[:, HELD].copy()
 
 
 @uncounted_helper
-def _hold_more(stages: Any, count: int, k: Any, rows: Any, more: int) -> bool:
-    """Raises how many micro-batches stages hold, as far as memory has room; whether any does."""
-    is_any = False
-    for row in range(count):
+def _hold_more(stages: Any, k: Any, rows: Any, seconds: Any) -> None:
+    """Raises how many micro-batches stages hold to what round trips need, if memory has room."""
+    busiest_s, last = 0.0, len(rows) - 1
+    for row in range(last + 1):
+        share = -(-k.num_micro_batches // rows[row, REPLICAS])
+        busiest_s = max(busiest_s, share * (seconds[row, FORWARD_S] + seconds[row, BACKWARD_S]))
+        if row < last:
+            sent = -(-k.num_micro_batches // rows[row, PERIOD])
+            busiest_s = max(busiest_s, sent * seconds[row, TRANSFER_S])
+    trip_s = 0.0
+    for row in range(last, -1, -1):
+        trip_s += seconds[row, FORWARD_S] + seconds[row, BACKWARD_S]
+        if row < last:
+            trip_s += 2 * (seconds[row, TRANSFER_S] + seconds[row, LATENCY_S])
+        share = -(-k.num_micro_batches // rows[row, REPLICAS])
+        wanted = round_trip_in_flight(trip_s, share, busiest_s, row == last)
         start = stages[row - 1, 0] if row > 0 else 0
         stop, kind, replicas, held = stages[row, 0], stages[row, 1], stages[row, 2], rows[row, HELD]
-        share = (k.num_micro_batches + replicas - 1) // replicas
-        added = min(more, share - held)
+        added = min(wanted, share) - held
         spare = k.memory_bytes[kind] - stage_bytes(k, start, stop, kind, replicas, held)
         each = k.activation_prefix_bytes[stop, kind] - k.activation_prefix_bytes[start, kind]
         if added * each > spare:
             added = int(max(spare, 0.0) / each)
         if added > 0:
-            rows[row, HELD], is_any = held + added, True
-    return is_any
+            rows[row, HELD] = held + added
 
 
 @njit(**ALLOCATING)

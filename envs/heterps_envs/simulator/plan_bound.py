@@ -31,6 +31,9 @@ from heterps_envs.compiled import kernel
 from heterps_envs.schedule.plan_arrays import PlanArrays
 from heterps_envs.simulator.prepared import PreparedPlan
 
+# A step that is no more above its bound has nothing left to win.
+CLOSE = 1.002
+
 
 def least_step_time_s(prepared: PreparedPlan) -> float:
     """No schedule simulates the plan in less; for all four kinds of schedules.

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from heterps_agents.asymmetric.pipes import EAGER
 from heterps_agents.asymmetric.weave import Block, Lane, Part, Weave
 from heterps_envs.options import StageOption, option_tables
 from heterps_envs.problem import Problem
@@ -168,10 +167,11 @@ class PlainFormula:
 
     def _in_flight(self, piece: Piece) -> int:
         held = self._held(piece)
-        eager = EAGER if self.problem.job.schedule == "1f1b" else 0
-        more = min(held + eager, self._share(piece))
-        kept = self.taken(piece, "activation_bytes")
-        return more if more * kept <= self._room_bytes(piece) else held
+        if self.problem.job.schedule != "1f1b":
+            return held
+        kept, room = self.taken(piece, "activation_bytes"), self._room_bytes(piece)
+        counts = range(held, self._share(piece) + 1)
+        return max((count for count in counts if count * kept <= room), default=held)
 
     def _passed_s(self, piece: Piece) -> float:
         """When its passes are over, and what is in front has had them back."""

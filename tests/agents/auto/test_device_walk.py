@@ -8,7 +8,6 @@ import pytest
 
 from heterps.micro_batches.sizes import with_size
 from heterps_agents.auto.device_walk import (
-    RULES,
     best_of_each_size,
     best_over_devices,
     plan_as_clocked,
@@ -77,7 +76,7 @@ def test_the_clock_says_of_single_devices_what_the_simulator_says(far: Problem) 
     question = Question.of(view, Budget())
     code = greedy_code(question)
     assert code is not None
-    (clocked_s,) = clocked_costs(view, question, [code], RULES)
+    (clocked_s,) = clocked_costs(view, question, [code])
     plan = plan_as_clocked(far, question, code)
     assert simulated_step_time_s(far, plan) == pytest.approx(clocked_s, rel=0.02)
 

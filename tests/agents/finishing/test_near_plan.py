@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from heterps_agents.finishing.near_plan import best_near, ways_of
 from heterps_agents.interface.planner import Budget
+from heterps_agents.interface.question import Question
 from heterps_agents.interface.registry import planner_named
+from heterps_agents.search.greedy import greedy_code
 from heterps_configs.documents.job import Job, Strategy
+from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.simulate import feasible_step_time_s
+from heterps_envs.problem_sets.field import FieldCase, field_problem
+from heterps_envs.simulator.simulate import feasible_step_time_s, simulated_step_time_s
 
 
 @pytest.mark.parametrize("name", ["even", "greedy", "speed-proportional"])
@@ -41,3 +47,19 @@ def test_groups_that_compute_again_stay_such_groups() -> None:
     found, _ = best_near(problem, plan, Budget())
     assert keeps_to(found, problem.strategy)
     assert feasible_step_time_s(problem, found) <= feasible_step_time_s(problem, plan)
+
+
+def test_groups_that_a_view_cannot_have_are_looked_for_in_the_others() -> None:
+    """Classes of a view may have nodes with one device beside others with several."""
+    problem = field_problem(FieldCase("spot-regions", 8), 41)
+    pairs = replace(problem, strategy=Strategy(tensor_parallel=(2,)))
+    view = pairs.by_each_node
+    assert view is not None
+    with pytest.raises(HeterpsError, match="no node"):
+        Question.of(pairs.views[-1], Budget())
+    question = Question.of(view, Budget())
+    code = greedy_code(question)
+    assert code is not None
+    plan = question.plan_of(code)
+    assert {stage.degree for stage in plan.stages} == {2}
+    assert best_near(problem, plan, Budget()) == (plan, simulated_step_time_s(problem, plan))

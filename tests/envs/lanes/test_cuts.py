@@ -25,7 +25,7 @@ def tables(layer_s: Floats) -> LaneTables:
     sums = np.pad(np.cumsum(layer_s, axis=1), ((0, 0), (1, 0)))
     return LaneTables(
         sums / 3, sums * 2 / 3, nothing, nothing, nothing, nothing, nothing, room,
-        np.zeros(NUM_LAYERS), LINKS, False, 3,
+        np.zeros(NUM_LAYERS), LINKS, False, True,
     )  # fmt: skip
 
 

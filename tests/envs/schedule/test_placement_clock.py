@@ -14,8 +14,9 @@ from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import stages_step_time_s
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.in_flight import in_flight_micro_batches
-from heterps_envs.schedule.placement_clock import clocked_step_time_s
+from heterps_envs.schedule.in_flight import in_flight_micro_batches, round_trips_in_flight
+from heterps_envs.schedule.placement_clock import clocked_in_flight, clocked_step_time_s
+from heterps_envs.schedule.plan_arrays import plan_arrays
 from heterps_envs.schedule.shared_sums import shared_parameters
 from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.simulate import simulated_step_time_s
@@ -47,11 +48,11 @@ def problem_with(
     return replace(problem, job=problem.job.changed(overlaps_reduce=False))
 
 
-def clocked_s(problem: Problem, placement: Placement, more: int = 0) -> float:
+def clocked_s(problem: Problem, placement: Placement, *, is_open: bool = False) -> float:
     rows = [[each.last_layer + 1, each.device_class, each.replicas] for each in placement]
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
     stages, kernel = np.array(rows, np.int64), kernel_tables(problem.tables)
-    return float(clocked_step_time_s(stages, len(rows), kernel, shared, math.inf, more))
+    return float(clocked_step_time_s(stages, len(rows), kernel, shared, math.inf, is_open))
 
 
 def closed_form_s(problem: Problem, placement: Placement) -> float:
@@ -76,19 +77,38 @@ def test_where_all_links_are_alike_it_is_near_the_simulator(
 
 @settings(max_examples=60)
 @given(placement=placements(6, (9, 8), max_replicas=8))
-def test_with_more_in_flight_it_is_near_the_simulator_and_never_longer(
+def test_with_as_many_in_flight_as_round_trips_need_it_is_near_the_simulator(
     placement: Placement,
 ) -> None:
-    """As far as memory has room, which is all of it here; as the simulator has it, if shorter."""
+    """As far as memory has room, which is all of it here."""
     problem = problem_with(link=Link(latency_s=0.1, bandwidth_bytes_per_s=1e9))
     plan = bound_plan(problem, placement, planner="test", seed=0)
-    held = in_flight_micro_batches(plan)
-    stages = tuple(stage.changed(in_flight=held[stage.name] + 3) for stage in plan.stages)
-    by_rule = clocked_s(problem, placement)
-    eager_s = simulated_step_time_s(problem, plan.changed(stages=stages))
-    expected = min(simulated_s(problem, placement), eager_s)
-    assert clocked_s(problem, placement, more=3) == pytest.approx(expected, rel=0.02)
-    assert clocked_s(problem, placement, more=3) <= by_rule
+    by_rule = in_flight_micro_batches(plan)
+    needed = round_trips_in_flight(plan_arrays(problem, plan)).tolist()
+    stages = tuple(
+        stage.changed(in_flight=max(by_rule[stage.name], more))
+        for stage, more in zip(plan.stages, needed, strict=True)
+    )
+    expected = simulated_step_time_s(problem, plan.changed(stages=stages))
+    assert clocked_s(problem, placement, is_open=True) == pytest.approx(expected, rel=0.02)
+
+
+@settings(max_examples=60)
+@given(placement=placements(6, (9, 8), max_replicas=8))
+def test_stages_hold_on_the_clock_what_they_hold_in_plans(placement: Placement) -> None:
+    problem = problem_with(link=Link(latency_s=0.1, bandwidth_bytes_per_s=1e9))
+    plan = bound_plan(problem, placement, planner="test", seed=0)
+    arrays, by_rule = plan_arrays(problem, plan), in_flight_micro_batches(plan)
+    needed = dict(zip([s.name for s in plan.stages], round_trips_in_flight(arrays), strict=True))
+    expected = {
+        stage.last_layer + 1: max(by_rule[stage.name], min(needed[stage.name], most))
+        for stage, most in zip(plan.stages, arrays.shape.routed, strict=True)
+        # Replicas that have a micro-batch more than others of their stage.
+        if arrays.shape.routed[arrays.shape.layers[:, 1] == stage.last_layer].max() == most
+    }
+    rows = [[each.last_layer + 1, each.device_class, each.replicas] for each in placement]
+    held = clocked_in_flight(np.array(rows, np.int64), len(rows), kernel_tables(problem.tables))
+    assert dict(zip([row[0] for row in rows], held.tolist(), strict=True)) == expected
 
 
 def test_no_more_is_in_flight_than_memory_has_room_for() -> None:
@@ -104,11 +124,11 @@ def test_no_more_is_in_flight_than_memory_has_room_for() -> None:
     def with_room_for(micro_batches: int) -> float:
         memory = np.array([state + 3.0 * micro_batches, 1e12])
         own = kernel._replace(activation_prefix_bytes=kept, memory_bytes=memory)
-        return float(clocked_step_time_s(stages, 2, own, shared, math.inf, 3))
+        return float(clocked_step_time_s(stages, 2, own, shared, math.inf, True))
 
     assert with_room_for(2) == clocked_s(problem, placement)
-    assert with_room_for(2) > with_room_for(3) > with_room_for(5)
-    assert with_room_for(5) == clocked_s(problem, placement, more=3)
+    assert with_room_for(2) > with_room_for(3) > with_room_for(4) > with_room_for(5)
+    assert with_room_for(5) == clocked_s(problem, placement, is_open=True)
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
