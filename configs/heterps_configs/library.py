@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.device import DeviceType, shipped_device_types
-from heterps_configs.documents.job import Job
+from heterps_configs.documents.job import Job, leaves_size_open, with_a_size
 from heterps_configs.documents.link_kinds import shipped_link_kinds
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
@@ -88,13 +88,18 @@ def load_profile(reference: str | os.PathLike[str]) -> ModelProfile:
     return ModelProfile.from_mapping(*_parsed("models", reference))
 
 
-def load_job(reference: str | os.PathLike[str]) -> Job:
-    """The job of a path; see `find`.
+def load_job_fields(reference: str | os.PathLike[str]) -> dict[str, Any]:
+    """The fields of `Job` that the file of a path names, checked; see `find`.
+
+    They are no job yet: a size of micro-batches that the file leaves open may be chosen later.
 
     Raises:
         HeterpsError: No such file, or a broken one.
     """
-    return Job.from_mapping(*_parsed("jobs", reference))
+    data, source = _parsed("jobs", reference)
+    is_open = isinstance(data, dict) and leaves_size_open(data)
+    job = Job.from_mapping(with_a_size(data) if is_open else data, source)
+    return {name: getattr(job, name) for name in data}
 
 
 def load_plan(reference: str | os.PathLike[str]) -> Plan:

@@ -24,7 +24,8 @@ from heterps_envs.layer_costs.groups import (
     times_on_group,
 )
 from heterps_envs.layer_costs.host_link import Offload, offload
-from heterps_envs.layer_costs.memory import LayerMemory, layer_memory
+from heterps_envs.layer_costs.kept_memory import LayerMemory
+from heterps_envs.layer_costs.memory import layer_memory
 from heterps_envs.layer_costs.memory_rule import MemoryRule, memory_rule
 from heterps_envs.layer_costs.sample_split import layers_by_batch
 from heterps_envs.layer_costs.seconds import LayerTimes, layer_times

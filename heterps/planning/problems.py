@@ -11,9 +11,9 @@ from heterps.planning.strategies import strategy_of
 from heterps_configs.arguments import check_type, check_whole
 from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.cluster import Cluster
-from heterps_configs.documents.job import Job, Strategy, least_micro_batch_size
+from heterps_configs.documents.job import Job, Strategy, with_a_size
 from heterps_configs.errors import HeterpsError
-from heterps_configs.library import load_cluster, load_job
+from heterps_configs.library import load_cluster, load_job_fields
 
 if TYPE_CHECKING:
     from torch import nn
@@ -80,13 +80,11 @@ def make_job(
     Raises:
         DocumentError: With every problem, one line each.
     """
-    base = load_job(job_file).to_mapping() if job_file else {"dtype": profile.dtype}
+    base = load_job_fields(job_file) if job_file else {"dtype": profile.dtype}
     given = {name: value for name, value in options.items() if value is not None}
     fields = {**base, **given}
-    batch, size = fields.get("global_batch_size"), fields.get("micro_batch_size", 1)
-    if is_size_open and isinstance(batch, int) and size < least_micro_batch_size(batch):
-        fields["micro_batch_size"] = least_micro_batch_size(batch)
-    return Job.from_mapping(fields, source=job_file or "job options")
+    source = job_file or "job options"
+    return Job.from_mapping(with_a_size(fields) if is_size_open else fields, source)
 
 
 def load_problem(
@@ -178,7 +176,8 @@ def _wanted_dtype(job_file: str | None, options: Mapping[str, Any]) -> Dtype | N
     """What options or a job file say; None where neither does."""
     if options.get("dtype") is not None:
         return Job.from_mapping({"dtype": options["dtype"]}, "job options").dtype
-    return load_job(job_file).dtype if job_file else None
+    default = Job().dtype
+    return load_job_fields(job_file).get("dtype", default) if job_file else None
 
 
 def _chosen(

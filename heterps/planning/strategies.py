@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from heterps_configs.documents.job import Strategy
+from heterps_configs.documents.job import Strategy, leaves_size_open
 from heterps_configs.errors import HeterpsError
-from heterps_configs.library import load_job
+from heterps_configs.library import load_job_fields
 
 # What is left to planners where nobody says otherwise. Host memory is no device's own, and its
 # links are seldom known: that it may be used has to be said.
@@ -74,6 +74,5 @@ def micro_batch_size(text: str | None) -> int | None:
 def _is_size_open(micro_batch: str | None, job_file: str | None) -> bool:
     """Whether the size of micro-batches is left to the planner: nobody has named one."""
     if micro_batch is None and job_file is not None:
-        named = load_job(job_file).model_fields_set
-        return named.isdisjoint({"micro_batch_size", "unequal_micro_batch_sizes"})
+        return leaves_size_open(load_job_fields(job_file))
     return micro_batch in (None, "auto")

@@ -95,7 +95,8 @@ def verification_text(result: RunResult) -> str:
 def step_time_lines(result: RunResult) -> list[str]:
     """Predicted beside measured: of the plan; of several plans, each, and the mean of the run.
 
-    With slowdowns the median of a plan is of the steps before them; the mean counts them all.
+    With slowdowns or drift the figures of a plan are of the steps before them; the mean of the run
+    counts them all.
     """
     *plans, whole = result.phases
     if not result.has_comparable_times:
@@ -104,17 +105,21 @@ def step_time_lines(result: RunResult) -> list[str]:
         lines = [
             f"step time   predicted {seconds_text(result.predicted_step_time_s)}, measured "
             f"{seconds_text(result.measured_step_time_s)} "
-            f"({percent_text(result.relative_error, 1, is_change=True)}), "
-            f"times of {result.times_of}"
+            f"({percent_text(result.relative_error, 1, is_change=True)})"
+            f"{_drift_text(plans[0])}, times of {result.times_of}"
         ]
     else:
         lines = [f"step time   mean of each plan's steps, times of {result.times_of}"]
         lines += [
             f"  plan {number:<4} steps {phase.first_step + 1}-"
-            f"{phase.first_step + phase.num_steps} by {phase.planner}: {_means_text(phase)}"
+            f"{phase.first_step + phase.num_steps} by {phase.planner}: "
+            f"{_means_text(phase)}{_drift_text(phase)}"
             for number, phase in _numbered(plans)
         ]
-    return [*lines, f"mean        of {_counted_text(whole)}: {_means_text(whole)}"]
+    mean = f"mean        of {_counted_text(whole)}: {_means_text(whole)}"
+    if whole.num_drifted_steps:
+        mean += f"; {whole.num_drifted_steps} since a drift that their prediction did not know"
+    return [*lines, mean]
 
 
 def _numbered(plans: Sequence[Phase]) -> list[tuple[int, Phase]]:
@@ -146,6 +151,14 @@ def _means_text(phase: Phase) -> str:
         f"{seconds_text(phase.measured_step_time_s)} "
         f"({percent_text(phase.relative_error, 1, is_change=True)})"
     )
+
+
+def _drift_text(phase: Phase) -> str:
+    """That figures are of the steps before a drift, and what steps took since; empty: no drift."""
+    if phase.drifted_from is None or phase.drifted_step_time_s is None:
+        return ""
+    since = f"since step {phase.drifted_from + 1} {seconds_text(phase.drifted_step_time_s)}"
+    return f" before a drift; {since}"
 
 
 def recovery_text(recovery: Recovery) -> str:

@@ -97,4 +97,5 @@ def shown(
             on_progress=show,
             on_message=lambda text: remarks.print(text, soft_wrap=True),
             on_evaluation=show_evaluation,
+            drifts=lambda: watch.events,
         )

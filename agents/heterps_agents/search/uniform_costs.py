@@ -1,4 +1,9 @@
-"""Quick costs of even strategies: seconds by a closed form, lower bounds of seconds and memory."""
+"""Quick costs of even strategies: seconds by a closed form, lower bounds of seconds and memory.
+
+Memory is counted from below, since what is ruled out here is never simulated.
+`heterps_envs.held_bytes` counts from above: of 1033 even plans of shipped models that fit it would
+refuse ten, the best one of a problem among them, where these bounds refuse none.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Mapping
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -27,6 +28,22 @@ _MOMENT_BYTES: dict[str, int] = {"adamw": 8, "sgd": 0, "sgd-momentum": 4}
 def least_micro_batch_size(global_batch_size: int) -> int:
     """Samples of micro-batches so small that a step just has no more of them than it can."""
     return -(-global_batch_size // MOST_MICRO_BATCHES)
+
+
+def leaves_size_open(fields: Mapping[str, Any]) -> bool:
+    """Whether fields of a job name no size of micro-batches."""
+    return fields.keys().isdisjoint({"micro_batch_size", "unequal_micro_batch_sizes"})
+
+
+def with_a_size(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fields of a job whose size of micro-batches is chosen later.
+
+    One too small for the batch becomes the smallest that a step can have.
+    """
+    batch, size = fields.get("global_batch_size"), fields.get("micro_batch_size", 1)
+    if isinstance(batch, int) and isinstance(size, int) and size < least_micro_batch_size(batch):
+        return {**fields, "micro_batch_size": least_micro_batch_size(batch)}
+    return fields
 
 
 class Job(Document):

@@ -16,7 +16,7 @@ import numpy as np
 
 from heterps_configs.documents.device import DeviceType
 from heterps_envs.arrays import Floats
-from heterps_envs.layer_costs.memory import LayerMemory
+from heterps_envs.layer_costs.kept_memory import LayerMemory
 from heterps_envs.layer_costs.seconds import LayerTimes
 
 

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 
 from heterps_configs.documents.job import Job
 from heterps_envs.arrays import Floats
-from heterps_envs.layer_costs.memory import LayerMemory
+from heterps_envs.layer_costs.kept_memory import LayerMemory
 
 # Receives that a device asks for ahead of the one that it waits for: as many as take so many bytes,
 # within these bounds. One that stands ready when its message is sent spares both ends a round trip

@@ -7,7 +7,7 @@ import numpy as np
 from heterps_configs.documents.job import Schedule
 from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats
-from heterps_envs.layer_costs.memory import LayerMemory
+from heterps_envs.layer_costs.kept_memory import LayerMemory
 
 
 def pass_bytes(

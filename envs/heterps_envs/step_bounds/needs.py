@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from heterps_envs.arrays import Floats, Integers, contiguous
-from heterps_envs.layer_costs.memory import LayerMemory
+from heterps_envs.layer_costs.kept_memory import LayerMemory
 from heterps_envs.options import all_groups
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.near_links import NearLinks

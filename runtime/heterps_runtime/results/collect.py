@@ -14,7 +14,7 @@ from heterps_runtime.process.memory_report import MemoryReport
 from heterps_runtime.results.changes import Replan
 from heterps_runtime.results.generation import Generation
 from heterps_runtime.results.measurements import StageTimes
-from heterps_runtime.results.phases import Phase, phases_of, warm_steps
+from heterps_runtime.results.phases import WARM_UP_STEPS, Phase, phases_of, warm_steps
 from heterps_runtime.results.progress import DoneSteps
 from heterps_runtime.results.result import DeviceReport, Evaluation, RunResult, median_step_time_s
 from heterps_runtime.results.step_figures import measured_timeline
@@ -31,6 +31,7 @@ class RunRecord:
         done: The steps that count.
         switches: What rank 0 printed of each switch to another plan.
         checkpoint: The last one that was saved, if any.
+        drifts: Steps since which something was recognised to be other than predicted.
     """
 
     problem: Problem
@@ -40,18 +41,26 @@ class RunRecord:
     switches: Sequence[Mapping[str, Any]]
     evaluations: Sequence[Evaluation]
     checkpoint: str | None
+    drifts: Sequence[int] = ()
+
+    def steps(self, generation: int) -> range:
+        """All steps of one plan."""
+        generations = self.done.generations
+        first = generations.index(generation)
+        return range(first, len(generations) - generations[::-1].index(generation))
 
     def steady_steps(self, generation: int) -> range:
-        """Steps of one plan, before the first slowdown where there is such a step."""
+        """Steps of one plan, before the first slowdown or drift where there is such a step.
+
+        What seems to drift from the first step on that is no warm-up step is a wrong prediction.
+        """
         # Slowdowns count from the beginning of training, the lists from the first step of the run.
-        slowdowns = self.specification.slowdowns
-        drifts_at = min((entry.step or 0 for entry in slowdowns), default=None)
-        generations, first_step = self.done.generations, self.specification.first_step
-        first = generations.index(generation)
-        stop = len(generations) - generations[::-1].index(generation)
-        if drifts_at is not None and first < drifts_at - first_step < stop:
-            stop = drifts_at - first_step
-        return range(first, stop)
+        steps, offset = self.steps(generation), self.specification.first_step
+        slowed = [(entry.step or 0) - offset for entry in self.specification.slowdowns]
+        found = [at for at in slowed if steps.start < at < steps.stop]
+        known = [at - offset for at in self.drifts]
+        found += [at for at in known if steps.start + WARM_UP_STEPS < at < steps.stop]
+        return range(steps.start, min(found, default=steps.stop))
 
     def median_step_time_s(self, generation: int) -> float:
         """Measured, over the steady steps of a plan."""
@@ -110,7 +119,14 @@ def _phases(record: RunRecord) -> tuple[Phase, ...]:
         for number, each in enumerate(record.generations)
     }
     done = record.done
-    return phases_of(done.step_times_s, done.generations, plans, record.specification.first_step)
+    drifted = {
+        step
+        for number in set(done.generations)
+        for step in range(record.steady_steps(number).stop, record.steps(number).stop)
+    }
+    return phases_of(
+        done.step_times_s, done.generations, plans, record.specification.first_step, drifted
+    )
 
 
 def _replan(record: RunRecord, line: Mapping[str, Any]) -> Replan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from heterps_configs.documents.base import Document
 
@@ -32,10 +32,13 @@ class Phase(Document):
         first_step: Of the phase, counted from the beginning of training.
         num_steps: Of the phase.
         num_counted_steps: Those that the means are means of: no warm-up steps, where there are
-            others. Steps on devices that had become slow count: a user waits for them, too.
+            others. Of a plan, no steps since a drift, which its prediction does not know; of the
+            whole run, these too: a user waits for them.
+        num_drifted_steps: Those since a drift, at the end of a plan's steps.
         predicted_step_time_s: Mean of what was predicted.
         measured_step_time_s: Mean of what was measured.
         relative_error: Predicted over measured, minus 1.
+        drifted_step_time_s: Of a plan: mean of what was measured since the drift; None: no drift.
     """
 
     generation: int | None = None
@@ -43,9 +46,18 @@ class Phase(Document):
     first_step: int
     num_steps: int
     num_counted_steps: int
+    num_drifted_steps: int = 0
     predicted_step_time_s: float
     measured_step_time_s: float
     relative_error: float
+    drifted_step_time_s: float | None = None
+
+    @property
+    def drifted_from(self) -> int | None:
+        """Of a plan: the first step since the drift; None: no drift."""
+        if self.drifted_step_time_s is None:
+            return None
+        return self.first_step + self.num_steps - self.num_drifted_steps
 
 
 def phases_of(
@@ -53,6 +65,7 @@ def phases_of(
     generations: Sequence[int],
     plans: Mapping[int, tuple[str, float]],
     first_step: int,
+    drifted: Collection[int] = (),
 ) -> tuple[Phase, ...]:
     """The phases in order, and the whole run last.
 
@@ -61,27 +74,40 @@ def phases_of(
         generations: Its plan.
         plans: Planner, and predicted seconds of a step, of each plan.
         first_step: Number of the first step.
+        drifted: Indices of the steps since a drift under their plan; some steps of each plan are
+            none of them.
     """
     steps_of: dict[int, list[int]] = {}
     for index, generation in enumerate(generations):
         steps_of.setdefault(generation, []).append(index)
-    counted = {number: warm_steps(generations, steps) for number, steps in steps_of.items()}
-    parts = [(number, steps, counted[number]) for number, steps in steps_of.items()]
-    whole = (None, list(range(len(generations))), [s for found in counted.values() for s in found])
+    parts: list[tuple[int | None, list[int], list[int]]] = []
+    waited_for: list[int] = []
+    for number, steps in steps_of.items():
+        steady = [step for step in steps if step not in drifted]
+        parts.append((number, steps, warm_steps(generations, steady)))
+        waited_for += warm_steps(generations, steps)
+    parts.append((None, list(range(len(generations))), waited_for))
     phases = []
-    for number, steps, warm in [*parts, whole]:
+    for plan, steps, warm in parts:
+        slow = [step for step in steps if step in drifted]
         predicted_s = statistics.fmean(plans[generations[step]][1] for step in warm)
         measured_s = statistics.fmean(step_times_s[step] for step in warm)
         phases.append(
             Phase(
-                generation=number,
-                planner="" if number is None else plans[number][0],
+                generation=plan,
+                planner="" if plan is None else plans[plan][0],
                 first_step=first_step + steps[0],
                 num_steps=len(steps),
                 num_counted_steps=len(warm),
+                num_drifted_steps=len(slow),
                 predicted_step_time_s=predicted_s,
                 measured_step_time_s=measured_s,
                 relative_error=predicted_s / measured_s - 1,
+                drifted_step_time_s=(
+                    statistics.fmean(step_times_s[step] for step in slow)
+                    if slow and plan is not None
+                    else None
+                ),
             )
         )
     return tuple(phases)

@@ -43,7 +43,8 @@ class DeviceReport(Document):
         memory_limit_bytes: What plans may use of it; None for an idle device.
         stage_names: Of the last plan.
         bubble_share: Of a step (`heterps_runtime.results.step_figures.bubble_share`): median under
-            the last plan, before any slowdown; None for an idle device, and under torch's engine.
+            the last plan, before any slowdown or drift; None for an idle device, and under torch's
+            engine.
         predicted_bubble_share: The same in the simulator.
         busy_s: The rest of such a step, in seconds.
     """
@@ -80,7 +81,8 @@ class RunResult(Document):
 
     Attributes:
         predicted_step_time_s: The simulator's step time of the first plan.
-        measured_step_time_s: Median under the first plan, without warm-up, before any slowdown.
+        measured_step_time_s: Median under the first plan, without warm-up, before any slowdown or
+            drift that was recognised.
         relative_error: Predicted over measured, minus 1.
         predicted_throughput_samples_per_s: Under the first plan.
         throughput_samples_per_s: As measured, under the first plan.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from heterps_configs.documents.plan import Plan
+from heterps_envs.online.drift_monitor import DriftEvent
 from heterps_envs.problem import Problem
 from heterps_runtime.results.measurements import Measurements
 from heterps_runtime.results.progress import StepProgress
@@ -45,6 +46,7 @@ class RunHooks:
             that there are.
         on_same_plan: The same where devices have gone or come, and the plan stays.
         on_evaluation: Called with each evaluation of the training program.
+        drifts: Asked at the end: what was recognised to be other than predicted, as it changed.
     """
 
     controller: Controller | None = None
@@ -53,3 +55,4 @@ class RunHooks:
     on_plan: Callable[[PlanUpdate, Sequence[str]], None] = lambda update, alive: None
     on_same_plan: Callable[[PlanUpdate, Sequence[str]], None] = lambda update, alive: None
     on_evaluation: Callable[[Evaluation], None] = lambda found: None
+    drifts: Callable[[], Sequence[DriftEvent]] = lambda: ()

@@ -159,6 +159,7 @@ class RunState:
             switches=self._switches,
             evaluations=self._evaluations,
             checkpoint=self._checkpoint,
+            drifts=[event.since_step for event in self.hooks.drifts()],
         )
         return collect(record, ranks)
 

@@ -3,8 +3,10 @@
 On a GPU, copies go and come on streams of their own, through pinned memory, beside the computation.
 What one call saved leaves while the next one computes, which is waited for before a third begins;
 on the way back, what the call before saved comes while this one's gradients are computed. So two
-calls' worth is on the device at a time, as the memory model counts. On a CPU there is one memory: a
-plain copy stands for the host's, so that a run without a GPU does what a run with one does.
+calls' worth is on the device at a time, as the memory model counts. What two neighbours save (an
+activation's output, which the next call reads) goes once and comes once, as it counts, too. On a
+CPU there is one memory: a plain copy stands for the host's, so that a run without a GPU does what a
+run with one does.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 
 from heterps_runtime.process.host_copies import Copies, Mark, copies_of
 from heterps_runtime.process.memory_ledger import MemoryLedger
 
 # Calls whose tensors leave while another one computes.
 _NUM_LEAVING = 1
+# Where a tensor's numbers are, what they are, and how often they were changed.
+_Key = tuple[object, ...]
 
 
 class _Leaving(NamedTuple):
@@ -42,7 +46,7 @@ class _SavedCall:
 
     def __init__(self, before: _SavedCall | None) -> None:
         self._before = None if before is None else weakref.ref(before)
-        # Weak, as each of them knows its call: what autograd lets go is free at once.
+        # Weak: what autograd lets go is free at once.
         self._saved: list[weakref.ref[_OnHost]] = []
 
     @property
@@ -67,17 +71,18 @@ class _OnHost:
         tensor: On its device.
         copy: It, in host memory.
         made: When the copy is made.
-        call: That saved it.
-        memory: Of the stage.
+        number: In the order in which copies are made.
+        call: The first that saved it, whose gradients are the last to need it.
 
     Attributes:
-        ahead: It, on its device before anybody asked for it.
+        copy, made, number, call: The same.
+        ahead: It, on its device for those that will ask for it.
     """
 
     def __init__(
-        self, tensor: Tensor, copy: Tensor, made: Mark, call: _SavedCall, memory: HostMemory
+        self, tensor: Tensor, copy: Tensor, made: Mark, number: int, call: _SavedCall
     ) -> None:
-        self.copy, self.made, self._call, self._memory = copy, made, call, memory
+        self.copy, self.made, self.number, self.call = copy, made, number, call
         self.ahead: Tensor | None = None
         # The tensor itself, while somebody has it.
         self._known, self._version = weakref.ref(tensor), tensor._version
@@ -91,15 +96,39 @@ class _OnHost:
         """It is, or will be, on its device again."""
         self.ahead, self._known, self._version = tensor, weakref.ref(tensor), tensor._version
 
+
+class _Known(NamedTuple):
+    """What is in host memory of a tensor, as long as autograd needs it.
+
+    While the tensor's storage lives, no other has its memory.
+    """
+
+    storage: weakref.ref[UntypedStorage]
+    on_host: weakref.ref[_OnHost]
+
+    def found(self) -> _OnHost | None:
+        """It, unless the tensor or the copy are gone."""
+        return None if self.storage() is None else self.on_host()
+
+
+class _Saved(NamedTuple):
+    """What autograd keeps of a tensor that a call saved."""
+
+    on_host: _OnHost
+    call: _SavedCall
+    memory: HostMemory
+
     def back(self) -> Tensor:
         """The tensor on its device again; one for all that ask while it lives."""
-        self._memory.ask(self._call)
-        found = self.on_device()
+        on_host = self.on_host
+        self.memory.ask(self.call)
+        found = on_host.on_device()
         if found is None:
-            self._memory.bring([self])
-            found = self.on_device()
+            self.memory.bring([on_host])
+            found = on_host.on_device()
         assert found is not None
-        self.ahead = None
+        if on_host.call is self.call:
+            on_host.ahead = None
         return found
 
 
@@ -118,40 +147,38 @@ class HostMemory:
         self._leaving: deque[_Leaving] = deque()
         self._coming: list[Tensor] = []
         self._arrival: Mark = None
+        # What the call before saved, and what this one did.
+        self._before, self._known = dict[_Key, _Known](), dict[_Key, _Known]()
+        self._num_sent = 0
 
     def begin_pass(self) -> None:
         """A forward pass begins."""
         self._last = None
+        self._known.clear()
 
     @contextmanager
     def saved_here(self) -> Iterator[None]:
         """What autograd saves inside waits in host memory; parameters stay where they are.
 
-        A tensor that several operations save goes there once.
+        A tensor that several operations save goes there once, those of the call before included.
         """
         self._let_go(_NUM_LEAVING)
-        known: dict[tuple[object, ...], tuple[weakref.ref[Tensor], _OnHost]] = {}
+        self._before, self._known = self._known, {}
         call = _SavedCall(self._last)
         leaving = _Leaving(call, [], [])
 
-        def pack(tensor: Tensor) -> Tensor | _OnHost:
+        def pack(tensor: Tensor) -> Tensor | _Saved:
             if _is_of_parameter(tensor):
                 return tensor
-            storage = tensor.untyped_storage().data_ptr()
-            key = storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor._version
-            entry = known.get(key)
-            if entry is None or entry[0]() is None:
-                # While the tensor lives, no other has its memory.
-                entry = known[key] = weakref.ref(tensor), self._sent(tensor, leaving)
-            return entry[1]
+            return _Saved(self._saved(tensor, leaving), call, self)
 
         with torch.autograd.graph.saved_tensors_hooks(pack, _unpack):
             yield
-        known.clear()  # autograd keeps the function that packs as long as what it packed
-        if leaving.marks:
+        if not call.saved:
+            return
+        self._last = call
+        if self._copies.run_beside:
             self._leaving.append(leaving)
-        if call.saved:
-            self._last = call
 
     def ask(self, call: _SavedCall) -> None:
         """The gradients of a call are computed next: all it saved is brought, then the one before.
@@ -164,7 +191,8 @@ class HostMemory:
         self._asked = weakref.ref(call)
         if asked is not None:
             for on_host in asked.saved:
-                on_host.ahead = None  # nobody has asked for it
+                if on_host.call is asked:
+                    on_host.ahead = None  # nobody has asked for it
         if not any(entry.call is call for entry in self._leaving):
             self._let_go(0)
         self._receive()
@@ -177,11 +205,30 @@ class HostMemory:
         self._fetch(wanted)
         self._receive()
 
+    def _saved(self, tensor: Tensor, leaving: _Leaving) -> _OnHost:
+        """A tensor in host memory, where it may be already."""
+        storage = tensor.untyped_storage()
+        key = (
+            storage.data_ptr(), tensor.storage_offset(), tensor.shape, tensor.stride(),
+            tensor.dtype, tensor._version,
+        )  # fmt: skip
+        known = self._known.get(key)
+        on_host = None if known is None else known.found()
+        if on_host is not None:
+            return on_host
+        known = self._before.get(key)
+        on_host = None if known is None else known.found()
+        if on_host is None:
+            on_host = self._sent(tensor, leaving)
+        leaving.call.add(on_host)
+        self._known[key] = _Known(weakref.ref(storage), weakref.ref(on_host))
+        return on_host
+
     def _sent(self, tensor: Tensor, leaving: _Leaving) -> _OnHost:
         with _uncounted():
             copy, mark = self._copies.out(tensor)
-        on_host = _OnHost(tensor, copy, mark, leaving.call, self)
-        leaving.call.add(on_host)
+        self._num_sent += 1
+        on_host = _OnHost(tensor, copy, mark, self._num_sent, leaving.call)
         if mark is not None:
             leaving.tensors.append(tensor)
             leaving.marks.append(mark)
@@ -191,16 +238,17 @@ class HostMemory:
         """Of all but the last `count` calls what leaves is waited for, and its memory is free."""
         while len(self._leaving) > count:
             leaving = self._leaving.popleft()
-            self._copies.wait(leaving.marks[-1])
+            if leaving.marks:
+                self._copies.wait(leaving.marks[-1])
             leaving.tensors.clear()
 
     def _fetch(self, wanted: list[_OnHost]) -> None:
         missing = [on_host for on_host in wanted if on_host.on_device() is None]
         if not missing:
             return
-        # Copies are made in their order.
         copies = [on_host.copy for on_host in missing]
-        tensors, self._arrival = self._copies.back(copies, missing[-1].made)
+        newest = max(missing, key=lambda on_host: on_host.number)
+        tensors, self._arrival = self._copies.back(copies, newest.made)
         for on_host, tensor in zip(missing, tensors, strict=True):
             on_host.put(tensor)
         # Kept until they are waited for: no other gets their memory while it is being written.
@@ -214,8 +262,8 @@ class HostMemory:
             self._coming = []
 
 
-def _unpack(saved: Tensor | _OnHost) -> Tensor:
-    return saved.back() if isinstance(saved, _OnHost) else saved
+def _unpack(saved: Tensor | _Saved) -> Tensor:
+    return saved.back() if isinstance(saved, _Saved) else saved
 
 
 def _is_of_parameter(tensor: Tensor) -> bool:

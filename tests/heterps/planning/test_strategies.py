@@ -53,6 +53,23 @@ def test_an_open_size_of_micro_batches_is_never_below_what_a_step_can_have() -> 
         load_problem("gpt2", "a100-v100", global_batch_size=100_000, micro_batch_size=1)
 
 
+def test_a_job_file_that_leaves_the_size_open_asks_what_the_option_asks(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text("global_batch_size: 100000\n")
+    problem = load_problem("gpt2", "a100-v100", job_file=file)
+    assert problem.job == load_problem("gpt2", "a100-v100", global_batch_size=100_000).job
+    assert min(open_sizes(problem)) == problem.job.micro_batch_size == 2
+    named = load_problem("gpt2", "a100-v100", job_file=file, micro_batch_size=4)
+    assert named.job.num_micro_batches == 25_000
+    small = load_problem("gpt2", "a100-v100", job_file=file, global_batch_size=32)
+    assert small.job.micro_batch_size == 1
+    with pytest.raises(HeterpsError, match="micro_batch_size must be at least 2"):
+        load_problem("gpt2", "a100-v100", job_file=file, strategy=Strategy())
+    file.write_text("global_batch_size: 100000\nmicro_batch_size: 1\n")
+    with pytest.raises(HeterpsError, match="micro_batch_size must be at least 2"):
+        load_problem("gpt2", "a100-v100", job_file=file)
+
+
 def test_plain_problems_keep_what_is_open_of_micro_batches() -> None:
     problem = load_problem("gpt2", "a100-v100").plain
     assert problem.strategy.is_plain

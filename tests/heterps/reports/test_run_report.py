@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,12 @@ from heterps_runtime.results.phases import phases_of
 from heterps_runtime.results.result import DeviceReport, Evaluation, RunResult
 
 
-def result_of(times_s: list[float], generations: list[int], first_step: int = 0) -> RunResult:
+def result_of(
+    times_s: list[float],
+    generations: list[int],
+    first_step: int = 0,
+    drifted: Collection[int] = (),
+) -> RunResult:
     plans = {0: ("auto", 0.1), 1: ("recovery", 0.2)}
     return RunResult(
         predicted_step_time_s=0.1,
@@ -35,7 +41,7 @@ def result_of(times_s: list[float], generations: list[int], first_step: int = 0)
         step_times_s=tuple(times_s),
         generations=tuple(generations),
         first_step=first_step,
-        phases=phases_of(times_s, generations, plans, first_step),
+        phases=phases_of(times_s, generations, plans, first_step, drifted),
     )
 
 
@@ -62,10 +68,29 @@ def test_each_plan_has_a_row_and_the_run_a_mean_without_warm_up_steps() -> None:
 
 
 def test_steps_on_slow_devices_count_in_the_mean_of_a_run_that_kept_its_plan() -> None:
-    result = result_of([0.1] * 4 + [0.3] * 6, [0] * 10)
-    first, mean = step_time_lines(result)
-    assert first.startswith("step time   predicted 100 ms, measured 100 ms (+0.0 %)")
-    assert mean == "mean        of 8 steps: predicted 100 ms, measured 250 ms (-60.0 %)"
+    result = result_of([0.1] * 4 + [0.3] * 6, [0] * 10, drifted=range(4, 10))
+    assert step_time_lines(result) == [
+        "step time   predicted 100 ms, measured 100 ms (+0.0 %) before a drift; since step 5 "
+        "300 ms, times of emulated devices",
+        "mean        of 8 steps: predicted 100 ms, measured 250 ms (-60.0 %); 6 since a drift that "
+        "their prediction did not know",
+    ]
+
+
+def test_a_prediction_is_compared_with_the_steps_before_the_drift_that_it_does_not_know() -> None:
+    times_s = [9.0, 9.0, 0.1, 0.1] + [0.4] * 5 + [9.0, 9.0] + [0.2] * 4
+    result = result_of(times_s, [0] * 9 + [1] * 6, 5, drifted=range(4, 9))
+    assert step_time_lines(result) == [
+        "step time   mean of each plan's steps, times of emulated devices",
+        "  plan 1    steps 6-14 by auto: predicted 100 ms, measured 100 ms (+0.0 %) before a "
+        "drift; since step 10 400 ms",
+        "  plan 2    steps 15-20 by recovery: predicted 200 ms, measured 200 ms (+0.0 %)",
+        "mean        of 11 steps: predicted 136.4 ms, measured 272.7 ms (-50.0 %); 5 since a "
+        "drift that their prediction did not know",
+    ]
+    first = result.phases[0]
+    assert (first.num_steps, first.num_counted_steps, first.num_drifted_steps) == (9, 2, 5)
+    assert first.drifted_from == 9
 
 
 def test_a_plan_of_warm_up_steps_alone_counts_them() -> None:

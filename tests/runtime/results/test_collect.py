@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_envs.schedule.build import build_schedule
@@ -11,7 +13,7 @@ from heterps_runtime.specification.build import build_specification
 from tests.runtime.elastic.small_runs import chain, elastic_problem
 
 
-def _record(first_step: int, slow_from: int | None) -> RunRecord:
+def _record(first_step: int, slow_from: int | None, drifts: Sequence[int] = ()) -> RunRecord:
     """A run of six steps: four of one plan, two of another."""
     problem = elastic_problem()
     plan = chain(problem, ("d0", "d1", "d2"))
@@ -34,6 +36,7 @@ def _record(first_step: int, slow_from: int | None) -> RunRecord:
         switches=(),
         evaluations=(),
         checkpoint=None,
+        drifts=drifts,
     )
 
 
@@ -42,6 +45,13 @@ def test_steps_after_the_first_slowdown_count_only_where_a_plan_has_no_others() 
     assert record.steady_steps(0) == range(3)
     assert record.steady_steps(1) == range(4, 6)
     assert _record(first_step=10, slow_from=None).steady_steps(0) == range(4)
+
+
+def test_steps_since_a_drift_that_was_recognised_do_not_count_either() -> None:
+    assert _record(first_step=10, slow_from=None, drifts=[13]).steady_steps(0) == range(3)
+    # Of what was never as predicted no step tells more than the others.
+    assert _record(first_step=10, slow_from=None, drifts=[12]).steady_steps(0) == range(4)
+    assert _record(first_step=10, slow_from=13, drifts=[12, 13]).steady_steps(1) == range(4, 6)
 
 
 def test_the_median_leaves_out_warm_up_steps_where_there_are_others() -> None:

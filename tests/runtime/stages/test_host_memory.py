@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import pytest
 import torch
@@ -50,6 +51,26 @@ class Beside:
             for target, source in self._open.pop(number):
                 # Written behind autograd's back, as a copy engine does.
                 target.data.copy_(source.data)
+
+
+class OneMemory:
+    """Copies of a CPU, counted."""
+
+    run_beside = False
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def out(self, tensor: Tensor) -> tuple[Tensor, Mark]:
+        self.log.append("out")
+        return copies_of(CPU).out(tensor)
+
+    def back(self, copies: Sequence[Tensor], made: Mark) -> tuple[list[Tensor], Mark]:
+        self.log.append(f"back {len(copies)}")
+        return copies_of(CPU).back(copies, made)
+
+    def wait(self, mark: Mark) -> None:
+        pass
 
 
 def _layers() -> nn.ModuleList:
@@ -120,6 +141,39 @@ def test_two_calls_at_most_leave_at_a_time() -> None:
         most.append(len(memory._leaving))
     assert max(most) == 2
     assert most[-1] == 2
+
+
+@pytest.mark.parametrize("make", [Beside, OneMemory])
+def test_what_two_neighbours_save_goes_and_comes_once(make: type[Beside | OneMemory]) -> None:
+    copies, layers = make(), _layers()
+    memory = HostMemory(CPU, copies)
+    output = _forward(layers, torch.randn(4, WIDTH), memory)
+    # What enters the first call, and what each returns: the next one reads it.
+    assert copies.log.count("out") == NUM_CALLS + 1
+    output.sum().backward()  # type: ignore[no-untyped-call]
+    brought = sum(int(entry.split()[1]) for entry in copies.log if entry.startswith("back"))
+    assert brought <= NUM_CALLS + 1
+
+
+def test_a_neighbour_saves_a_tensor_that_was_changed_in_between_anew() -> None:
+    def gradients(memory: HostMemory | None) -> list[Tensor]:
+        first, second = (torch.full((4,), value, requires_grad=True) for value in (2.0, 3.0))
+        factor = torch.full((4,), 5.0)
+        calls: list[AbstractContextManager[None]] = [nullcontext(), nullcontext()]
+        if memory is not None:
+            memory.begin_pass()
+            calls = [memory.saved_here() for _ in range(2)]
+        with calls[0]:
+            product = first * (factor if memory is not None else factor.clone())
+        with torch.no_grad():
+            factor.fill_(7.0)
+        with calls[1]:
+            product = product + second * factor
+        product.sum().backward()  # type: ignore[no-untyped-call]
+        return [leaf.grad for leaf in (first, second) if leaf.grad is not None]
+
+    for found, expected in zip(gradients(HostMemory(CPU)), gradients(None), strict=True):
+        assert torch.equal(found, expected)
 
 
 def test_a_tensor_that_is_changed_after_it_was_saved_comes_back_as_it_was() -> None:
