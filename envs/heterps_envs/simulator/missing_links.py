@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from heterps_configs.documents.plan import Plan
@@ -10,7 +11,7 @@ from heterps_envs.schedule.reduce_buckets import reduce_buckets
 
 
 def missing_links(problem: Problem, plan: Plan) -> list[str]:
-    """One line for each pair of devices without a link that a plan needs: messages, sums."""
+    """One line for each pair of devices without a link that a plan needs, and what for."""
     if not problem.cluster.lacks_links:
         return []
     reasons: dict[tuple[str, str], str] = {}
@@ -20,9 +21,11 @@ def missing_links(problem: Problem, plan: Plan) -> list[str]:
                 for b in second.devices:
                     reasons.setdefault((a, b), f"stages {first.name} and {second.name}")
                     reasons.setdefault((b, a), f"stages {first.name} and {second.name}")
+    for stage in plan.stages:
+        for pair in _ring(stage.devices):
+            reasons.setdefault(pair, f"the group of stage {stage.name}")
     for bucket in reduce_buckets(problem, plan):
-        devices = bucket.devices
-        for pair in zip(devices, devices[1:] + devices[:1], strict=True):
+        for pair in _ring(bucket.devices):
             reasons.setdefault(pair, "sums of gradients")
     named = {
         " to ".join(pair): why
@@ -30,3 +33,8 @@ def missing_links(problem: Problem, plan: Plan) -> list[str]:
         if pair[0] != pair[1] and not problem.link(*pair).is_there
     }
     return [f"link: there is none from {pair} ({why})" for pair, why in named.items()]
+
+
+def _ring(devices: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """From each device to the next one, as sums go."""
+    return zip(devices, (*devices[1:], *devices[:1]), strict=True)
