@@ -99,3 +99,13 @@ def test_what_only_groups_without_links_could_hold_has_no_plan() -> None:
     problem = Problem(load_profile("ctr"), cluster, job, strategy=Strategy(tensor_parallel=()))
     with pytest.raises(InfeasibleError, match=r"no devices that are linked|no plan was found"):
         planner_named("auto").plan(problem, Budget(cpu_seconds=0.5))
+
+
+@pytest.mark.parametrize("planner", ["exact", "annealing", "greedy"])
+def test_stages_need_a_link_both_ways(planner: str) -> None:
+    groups = [{"name": "a", "type": "T4"}, {"name": "b", "type": "V100-16G", "count": 2}]
+    node = {"name": "n", "devices": groups, "link": LINK, "reverse_link": "none"}
+    problem = problem_on({"name": "one way", "nodes": [node]})
+    plan = planner_named(planner).plan(problem, Budget(300))
+    assert len(plan.devices) == 1
+    assert estimate(problem, plan).feasible
