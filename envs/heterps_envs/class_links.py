@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from heterps_configs.documents.cluster import NO_LINK
+from heterps_configs.documents.numbers import MOST_LATENCY_S
 from heterps_envs.arrays import Flags, Floats, Integers
 from heterps_envs.cost_tables import RingLinks
 from heterps_envs.node_links import NodeLinks
@@ -48,6 +50,8 @@ def class_links(
 ) -> tuple[Floats, Floats]:
     """Links between any two different devices of each pair of T classes; zeros where none is.
 
+    Where there is none one way, there is none the other way.
+
     Args:
         links: Of the cluster.
         classes: The devices of each, by their indices.
@@ -67,6 +71,9 @@ def class_links(
             if len(found_s):
                 latency_s[i, j] = choose(found_s)
                 inverse_bandwidth[i, j] = choose(1 / found_bandwidth)
+    # Who sends activations gets gradients: a link one way alone is none.
+    is_missing = latency_s > MOST_LATENCY_S
+    latency_s[is_missing.T] = NO_LINK.latency_s
     return latency_s, inverse_bandwidth
 
 

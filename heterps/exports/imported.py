@@ -11,6 +11,7 @@ from heterps.exports.predicted import one_by_one_text
 from heterps.exports.read_accelerate import places_of_layers, read_device_map
 from heterps.exports.read_megatron import MegatronArguments, read_megatron
 from heterps.exports.shape import Blocks, blocks_of
+from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import LayerRange, Pipeline, Plan
 from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError, UnknownNameError
@@ -28,7 +29,8 @@ def import_plan(
     """Reads a split.
 
     Args:
-        problem: Model, cluster and job; sizes of batches that the file names win.
+        problem: Model, cluster and job; sizes of batches that the file names win, and where it has
+            several stages for a rank, its 1F1B is interleaved.
         path: The file.
         source: One of `SOURCES`.
         devices: Names in the order of the tool's ranks, or places; by default the cluster's.
@@ -54,7 +56,7 @@ def import_plan(
     if source == "megatron":
         blocks = blocks_of(problem.profile, "megatron")
         arguments = read_megatron(text, len(blocks), str(path))
-        problem = _with_sizes(problem, arguments)
+        problem = _with_job_of(problem, arguments, str(path))
         plan = _of_megatron(problem, blocks, arguments, devices or known, str(path))
     else:
         plan = _of_accelerate(problem, read_device_map(text, str(path)), devices, str(path))
@@ -79,13 +81,16 @@ def assumed_notes(problem: Problem, plan: Plan, source: str) -> tuple[str, ...]:
     )
 
 
-def _with_sizes(problem: Problem, arguments: MegatronArguments) -> Problem:
+def _with_job_of(problem: Problem, arguments: MegatronArguments, path: str) -> Problem:
+    """Sizes that the file names win; ranks with several stages can only interleave them there."""
+    is_interleaved = len(arguments.blocks) > arguments.pipeline and problem.job.schedule == "1f1b"
     told = {
         "micro_batch_size": arguments.micro_batch_size,
         "global_batch_size": arguments.global_batch_size,
+        "schedule": "interleaved" if is_interleaved else None,
     }
     known = {name: value for name, value in told.items() if value is not None}
-    return replace(problem, job=problem.job.changed(**known))
+    return replace(problem, job=Job.from_mapping(problem.job.to_mapping() | known, path))
 
 
 def _of_megatron(
@@ -104,8 +109,12 @@ def _of_megatron(
             f"{path}: {size} stages in groups of {degree} take a multiple of {degree * size} "
             f"devices, and there are {len(devices)}; --devices names those that are used"
         )
-    if num_replicas > count:
-        raise HeterpsError(f"{path}: {num_replicas} replicas, and {count} micro-batches a step")
+    if problem.job.global_batch_size % (problem.job.micro_batch_size * num_replicas):
+        raise HeterpsError(
+            f"{path}: {num_replicas} replicas cannot share a step of "
+            f"{problem.job.global_batch_size} samples in micro-batches of "
+            f"{problem.job.micro_batch_size} equally"
+        )
     stages, pipelines = list[Stage](), list[Pipeline]()
     ranges = _ranges(blocks, arguments.blocks, path)
     for replica in range(num_replicas):
@@ -113,19 +122,19 @@ def _of_megatron(
         for index, (first, last) in enumerate(ranges):
             group = (index % size * num_replicas + replica) * degree
             name = f"s{index}" + (f"r{replica}" if num_replicas > 1 else "")
-            again = tuple(range(first, last + 1)) if arguments.recomputes else ()
+            own = [each for each in range(first, last + 1) if blocks.number[each] is not None]
             stages.append(
                 Stage(
                     name=name,
                     first_layer=first,
                     last_layer=last,
                     devices=tuple(devices[group : group + degree]),
-                    recompute_layers=again,
+                    recompute_layers=tuple(own[: arguments.recomputed]),
                 )
             )
             names.append(name)
-        own = tuple(range(replica, count, num_replicas))
-        pipelines.append(Pipeline(stages=tuple(names), micro_batches=own))
+        micro_batches = tuple(range(replica, count, num_replicas))
+        pipelines.append(Pipeline(stages=tuple(names), micro_batches=micro_batches))
     shared = arguments.shards_state and num_replicas > 1
     sharded = tuple(LayerRange(first_layer=a, last_layer=b) for a, b in ranges) if shared else ()
     plan = _plan(problem, stages, pipelines, "megatron")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from heterps_configs.errors import HeterpsError
@@ -29,7 +30,7 @@ class MegatronArguments(NamedTuple):
         blocks: Of each stage from front to back, how many; several stages of a rank come in turns.
         micro_batch_size: Samples; None: not said.
         global_batch_size: The same.
-        recomputes: All layers are computed again.
+        recomputed: Of each stage, so many of its first blocks are computed again.
         shards_state: Replicas share the optimizer's state.
     """
 
@@ -38,7 +39,7 @@ class MegatronArguments(NamedTuple):
     blocks: tuple[int, ...]
     micro_batch_size: int | None
     global_batch_size: int | None
-    recomputes: bool
+    recomputed: int
     shards_state: bool
 
 
@@ -81,7 +82,7 @@ def read_megatron(text: str, num_blocks: int, source: str) -> MegatronArguments:
         blocks,
         _number(given, "--micro-batch-size", source),
         _number(given, "--global-batch-size", source),
-        given.get("--recompute-granularity") == "full",
+        _recomputed(given, num_blocks, source),
         "--use-distributed-optimizer" in given,
     )
 
@@ -111,6 +112,23 @@ def _number(given: Mapping[str, str], name: str, source: str) -> int | None:
     if not re.fullmatch(r"[1-9]\d{0,8}", given[name]):
         raise HeterpsError(f"{source}: {name} {given[name]!r}: expected a whole number from 1 on")
     return int(given[name])
+
+
+def _recomputed(given: Mapping[str, str], num_blocks: int, source: str) -> int:
+    """Blocks of a stage that are computed again; what is neither block nor embedding never is."""
+    granularity = given.get("--recompute-granularity")
+    if "--recompute-activations" in given or granularity == "selective":
+        warnings.warn(
+            f"{source}: attention alone is computed again there, and a plan knows whole layers: "
+            "this one keeps all activations",
+            stacklevel=2,
+        )
+        return 0
+    if granularity != "full":
+        return 0
+    if given.get("--recompute-method") != "block":
+        return num_blocks
+    return _number(given, "--recompute-num-layers", source) or 1
 
 
 def _of_layout(layout: str, source: str) -> tuple[int, ...]:
@@ -147,17 +165,37 @@ def _without_layout(
     """As many on each rank, but for what is said of the first and the last one."""
     first = _number(given, "--decoder-first-pipeline-num-layers", source)
     last = _number(given, "--decoder-last-pipeline-num-layers", source)
-    ends = (first is not None) + (last is not None)
-    rest = num_blocks - (first or 0) - (last or 0)
-    virtual = _number(given, "--num-virtual-stages-per-pipeline-rank", source) or 1
-    each = _number(given, "--num-layers-per-virtual-pipeline-stage", source)
-    if each is not None and num_blocks % (size * each) == 0:
-        virtual = num_blocks // (size * each)
-    middle = size * virtual - ends
-    if (middle < 1 and rest) or (middle > 0 and (rest < 0 or rest % middle)):
+    front, back = [first] if first else [], [last] if last else []
+    middle = size - len(front) - len(back)
+    rest = num_blocks - sum(front) - sum(back)
+    if middle < 0:
         raise HeterpsError(
-            f"{source}: {rest} blocks cannot be dealt equally to {middle} stages; "
+            f"{source}: one rank is both the first and the last, and has two numbers"
+        )
+    if rest < 0 or (rest % middle if middle else rest):
+        raise HeterpsError(
+            f"{source}: {rest} blocks cannot be dealt equally to {middle} ranks; "
             "--pipeline-model-parallel-layout says which has which"
         )
-    own: Sequence[int] = (rest // middle,) * middle if middle > 0 else ()
-    return (*((first,) if first else ()), *own, *((last,) if last else ()))
+    ranks = (*front, *([rest // middle] * middle), *back)
+    virtual = _stages_of_rank(given, size, num_blocks, source)
+    if any(own % virtual for own in ranks):
+        raise HeterpsError(
+            f"{source}: ranks with {', '.join(map(str, sorted(set(ranks))))} blocks cannot each "
+            f"deal them equally to {virtual} stages"
+        )
+    return tuple(own // virtual for own in ranks) * virtual
+
+
+def _stages_of_rank(given: Mapping[str, str], size: int, num_blocks: int, source: str) -> int:
+    """How many stages each rank takes in turns."""
+    each = _number(given, "--num-layers-per-virtual-pipeline-stage", source)
+    if each is None:
+        return _number(given, "--num-virtual-stages-per-pipeline-rank", source) or 1
+    virtual, left = divmod(num_blocks, size * each)
+    if left:
+        raise HeterpsError(
+            f"{source}: --num-layers-per-virtual-pipeline-stage {each}: {num_blocks} blocks on "
+            f"{size} ranks are no whole number of such stages for each"
+        )
+    return virtual

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from heterps.micro_batches.carried import with_searched
 from heterps.micro_batches.each_size import TOO_DEAR, place_each_size
+from heterps.micro_batches.floors import place_above_floor, sizes_of
 from heterps.micro_batches.one_size import place_one_size, with_divided_state
 from heterps.micro_batches.outlooks import best_of_each, cost_of, rank
 from heterps.micro_batches.patient import place_patiently
 from heterps.micro_batches.place_result import PlaceResult
-from heterps.micro_batches.sizes import open_sizes, with_bound_over, with_size
+from heterps.micro_batches.sizes import with_bound_over
 from heterps.micro_batches.unproven import of_unproven_sizes
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
@@ -38,17 +39,14 @@ def place_without_bound(
     Raises:
         InfeasibleError: See `heterps.place`.
     """
-    if problem.strategy.chooses_micro_batch:
-        return _over_sizes(problem, planner, budget)
-    result = with_divided_state(place_one_size(problem, planner, budget), planner)
-    return result, [result.problem]
 
+    def place(asked: Problem, own: Budget) -> tuple[PlaceResult, list[Problem]]:
+        if asked.strategy.chooses_micro_batch:
+            return _over_sizes(asked, planner, own)
+        result = with_divided_state(place_one_size(asked, planner, own), planner)
+        return result, [result.problem]
 
-def sizes_of(problem: Problem) -> list[Problem]:
-    """The problem with each size of micro-batches that is open."""
-    if not problem.strategy.chooses_micro_batch:
-        return [problem]
-    return [with_size(problem, size) for size in open_sizes(problem)]
+    return place_above_floor(problem, place, budget, planner.name)
 
 
 def _over_sizes(

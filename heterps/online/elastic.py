@@ -2,7 +2,8 @@
 
 When devices are lost, every rule of recovery makes a plan (simple, borrow, merge, templates), and
 so does planning anew; the one that is predicted to finish the run first is taken. When devices come
-back, the plan that uses them is taken if that finishes sooner than going on as before.
+back, a plan that uses them is taken if that finishes sooner than going on without. Plans that ran
+earlier are among the choices wherever their devices are there again.
 
 Plans for likely losses are made beforehand (`heterps_agents.recovery.book`), in a process of their
 own; a change that they cover costs no planning.
@@ -14,13 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
 from heterps_agents.recovery.book import RecoveryBook
 from heterps_agents.recovery.losses import likely_losses
 from heterps_agents.recovery.model import Prediction, Situation, best_of, describe
-from heterps_agents.recovery.plans import recovery_predictions
+from heterps_agents.recovery.plans import earlier_predictions, recovery_predictions
 from heterps_agents.recovery.problem import with_missing_devices
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import ElasticSettings
@@ -67,6 +68,10 @@ class RecoveryDecision:
             "was_prepared": self.was_prepared,
             "text": self.text,
         }
+
+
+# Plans that ran and are kept as choices, the newest ones.
+MOST_EARLIER = 8
 
 
 class _Answer(NamedTuple):
@@ -125,6 +130,7 @@ class ElasticController:
         self._alive = frozenset(problem.device_named) - frozenset(absent)
         self._has_book = False
         self._answer: _Answer | None = None
+        self._ran = [plan]
 
     def __enter__(self) -> Self:
         self._has_book = True
@@ -154,6 +160,13 @@ class ElasticController:
         alive = frozenset(change.alive)
         found = self.book.find(situation, alive) if self._has_book else None
         predictions = found or recovery_predictions(situation, self.settings.planning_s, self.seed)
+        predictions = [
+            *predictions,
+            *(
+                replace(each, replanning_s=predictions[0].replanning_s)
+                for each in earlier_predictions(situation, self._ran)
+            ),
+        ]
         # What cannot be run is no choice, unless there is no other: then the run says why it ends.
         able = [each for each in predictions if why_not_run(situation.left, each.plan) is None]
         best = best_of(able or predictions)
@@ -204,6 +217,9 @@ class ElasticController:
         if is_same and plan.runs_like(self.plan):
             return
         self.plan = plan
+        # The first one, which was given, stays.
+        others = [each for each in self._ran[1:] if not each.runs_like(plan)]
+        self._ran = [self._ran[0], *others[1 - MOST_EARLIER :], plan]
         if problem is not None:
             self.problem = with_missing_devices(problem, self.problem)
         self._alive = self._alive if alive is None else frozenset(alive)

@@ -25,6 +25,7 @@ from heterps_envs.closed_form.placement import decode
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
+from heterps_envs.simulator.missing_links import missing_links
 
 # More than the exact solver may ask for elsewhere: most of it is never written to.
 MAX_TABLE_BYTES = 2e9
@@ -126,7 +127,16 @@ def frontier(problem: Problem, *, budget: Budget | None = None) -> Frontier:
             f"{plans.count(None)} plans are left out: no node has room for one of their groups",
             stacklevel=2,
         )
-    kept = tuple(plan for plan in plans if plan is not None)
+    bound = tuple(plan for plan in plans if plan is not None)
+    kept = tuple(plan for plan in bound if not missing_links(problem, plan.plan))
+    if len(kept) < len(bound):
+        warnings.warn(
+            f"{len(bound) - len(kept)} plans are left out: sums of parameters that their stages "
+            "share need a link that there is none of",
+            stacklevel=2,
+        )
+    if not kept:
+        raise InfeasibleError(f"none of the {len(plans)} plans of the frontier can be run")
     return Frontier(problem, kept, time.perf_counter() - start)
 
 

@@ -7,10 +7,11 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
+from heterps.micro_batches.floors import sizes_of
 from heterps.micro_batches.one_size import proof_budget, with_executable
 from heterps.micro_batches.outlooks import cost_of, rank
 from heterps.micro_batches.place_result import PlaceResult, SearchedBeside
-from heterps.micro_batches.placing import place_without_bound, sizes_of
+from heterps.micro_batches.placing import place_without_bound
 from heterps.portfolio.members import Member
 from heterps.portfolio.processes import Processes
 from heterps.portfolio.task import SearchAnswer, SearchTask

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from heterps_agents.auto.planner import AutoPlanner
@@ -23,6 +23,8 @@ from heterps_envs.simulator.simulate import estimate
 FULL = "re-placement"
 # The plan that ran, where no device of it is lost.
 UNCHANGED = "unchanged"
+# A plan that ran earlier, all of whose devices are there again.
+BEFORE = "as before"
 # Below this many seconds planning anew is not worth trying.
 LEAST_PLANNING_S = 0.02
 
@@ -114,6 +116,26 @@ def recovery_predictions(
     # Once it is spent, the time of planning is the same for every plan.
     spent_s = 0.0 if whatever_it_takes else time.perf_counter() - started
     return [replace(each, replanning_s=spent_s) for each in found]
+
+
+def earlier_predictions(situation: Situation, ran: Iterable[Plan]) -> list[Prediction]:
+    """What is predicted of plans that ran earlier, where their devices are all there.
+
+    Planning anew need not find again what a plan had, least of all one that was given.
+
+    Args:
+        situation: What is lost, and how far the run is.
+        ran: Plans of the same run.
+    """
+    there = situation.left.device_named.keys()
+    return [
+        predict(situation, BEFORE, _finished(situation.left, plan))
+        for plan in ran
+        if there >= set(plan.devices)
+        and plan.job == situation.plan.job
+        and not plan.runs_like(situation.plan)
+        and fits(situation.left, plan)
+    ]
 
 
 def _worth_s(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
 from heterps_configs.documents.cluster import NO_LINK, Cluster
-from heterps_configs.documents.job import Job
+from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.errors import DocumentError, InfeasibleError
 from heterps_configs.library import load_profile
 from heterps_envs.problem import Problem
@@ -71,3 +72,40 @@ def test_a_plan_that_needs_a_missing_link_is_infeasible_and_says_where() -> None
     assert re.fullmatch(r"link: there is none from d\d to d\d \(.*\)", shown.reasons[0])
     with pytest.raises(InfeasibleError, match="even: the placement needs a link"):
         planner_named("even").plan(problem_on(ISLANDS), Budget(1))
+
+
+@pytest.mark.parametrize("there", ["link", "reverse_link"])
+def test_a_group_needs_the_links_of_its_node(there: str) -> None:
+    node = {"name": "n", "devices": [{"name": "d", "type": "T4", "count": 2}]}
+    apart = {"link": "none", "reverse_link": "none", there: LINK}
+    linked = problem_on({"name": "one", "nodes": [{**node, "link": LINK}]})
+    groups = replace(linked, strategy=Strategy(tensor_parallel=(2,)))
+    plan = planner_named("greedy").plan(groups, Budget(100))
+    assert estimate(linked, plan).feasible
+    problem = problem_on({"name": "one", "nodes": [{**node, **apart}]})
+    shown = estimate(problem, plan)
+    assert not shown.feasible
+    assert shown.reasons[0].endswith("(the group of stage s0)")
+    with pytest.raises(InfeasibleError, match=r"there is none from d-\d to d-\d \(the group"):
+        planner_named("uniform-3d").plan(
+            replace(problem, strategy=Strategy(tensor_parallel=(2,))), Budget(100)
+        )
+
+
+def test_what_only_groups_without_links_could_hold_has_no_plan() -> None:
+    node = {"name": "n", "devices": [{"name": "d", "type": "RTX-3090", "count": 3}]}
+    cluster = Cluster.from_mapping({"name": "one", "nodes": [{**node, "link": "none"}]})
+    job = Job(global_batch_size=100, micro_batch_size=20, dtype="float32")
+    problem = Problem(load_profile("ctr"), cluster, job, strategy=Strategy(tensor_parallel=()))
+    with pytest.raises(InfeasibleError, match=r"no devices that are linked|no plan was found"):
+        planner_named("auto").plan(problem, Budget(cpu_seconds=0.5))
+
+
+@pytest.mark.parametrize("planner", ["exact", "annealing", "greedy"])
+def test_stages_need_a_link_both_ways(planner: str) -> None:
+    groups = [{"name": "a", "type": "T4"}, {"name": "b", "type": "V100-16G", "count": 2}]
+    node = {"name": "n", "devices": groups, "link": LINK, "reverse_link": "none"}
+    problem = problem_on({"name": "one way", "nodes": [node]})
+    plan = planner_named(planner).plan(problem, Budget(300))
+    assert len(plan.devices) == 1
+    assert estimate(problem, plan).feasible

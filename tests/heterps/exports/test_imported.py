@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from heterps.exports.export import export_plan
 from heterps.exports.imported import import_plan
 from heterps.exports.read_megatron import read_megatron
 from heterps.planning.problems import load_problem
+from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, UnknownNameError
 from heterps_envs.problem import Problem
 from tests.heterps.exports.small_plans import chain_of
@@ -93,7 +96,19 @@ def test_repeats_of_stages_and_equal_shares_are_known() -> None:
     [
         ("", "has no arguments"),
         ("--num-layers 12", "--num-layers 12; the model has 14 blocks"),
-        ("--pipeline-model-parallel-size 4", "14 blocks cannot be dealt equally to 4 stages"),
+        ("--pipeline-model-parallel-size 4", "14 blocks cannot be dealt equally to 4 ranks"),
+        (
+            "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3",
+            "14 blocks on 2 ranks are no whole number of such stages",
+        ),
+        (
+            "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
+            "ranks with 7 blocks cannot each deal them equally to 2 stages",
+        ),
+        (
+            "--decoder-first-pipeline-num-layers 7 --decoder-last-pipeline-num-layers 7",
+            "one rank is both the first and the last",
+        ),
         ("--pipeline-model-parallel-size x", "expected a whole number from 1 on"),
         ("--context-parallel-size 2", "a plan has no such groups"),
         ("--pipeline-model-parallel-layout tL", "expected one E"),
@@ -112,6 +127,54 @@ def test_arguments_that_make_no_sense_are_refused(text: str, expected: str) -> N
         blocks_of(text)
     assert expected in str(error.value)
     assert str(error.value).startswith("file: ")
+
+
+def read(problem: Problem, folder: Path, text: str) -> tuple[Problem, Plan]:
+    path = folder / "arguments.txt"
+    path.write_text(text)
+    return import_plan(problem, path, "megatron")
+
+
+def test_stages_that_ranks_take_in_turns_are_interleaved(problem: Problem, tmp_path: Path) -> None:
+    text = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*4|t*4|t*4|t*2L'"
+    _, plan = read(problem, tmp_path, text)
+    assert plan.job.schedule == "interleaved"
+    asked = replace(problem, job=problem.job.changed(schedule="zero-bubble"))
+    assert read(asked, tmp_path, text)[1].job.schedule == "zero-bubble"
+    assert read(problem, tmp_path, "--num-layers 14")[1].job.schedule == "1f1b"
+
+
+def test_ranks_of_unlike_length_divide_their_blocks_among_their_stages() -> None:
+    text = (
+        "--pipeline-model-parallel-size 3 --decoder-first-pipeline-num-layers 2 "
+        "--decoder-last-pipeline-num-layers 4 --num-virtual-stages-per-pipeline-rank 2"
+    )
+    assert blocks_of(text) == (1, 4, 2, 1, 4, 2)
+    each = "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"
+    assert blocks_of(each) == (1,) * 14
+
+
+def test_only_blocks_are_computed_again(problem: Problem, tmp_path: Path) -> None:
+    text = "--pipeline-model-parallel-size 2 --recompute-granularity full"
+    _, plan = read(problem, tmp_path, text)
+    assert [stage.recompute_layers for stage in plan.stages[:2]] == [
+        tuple(range(1, 8)),
+        tuple(range(8, 15)),
+    ]
+    some = f"{text} --recompute-method block --recompute-num-layers 2"
+    _, plan = read(problem, tmp_path, some)
+    assert [stage.recompute_layers for stage in plan.stages[:2]] == [(1, 2), (8, 9)]
+    with pytest.warns(UserWarning, match="attention alone is computed again there"):
+        _, plan = read(problem, tmp_path, "--recompute-granularity selective")
+    assert not plan.stages[0].recompute_layers
+
+
+def test_sizes_that_make_no_sense_are_told_with_the_file(problem: Problem, tmp_path: Path) -> None:
+    path = re.escape(str(tmp_path / "arguments.txt"))
+    with pytest.raises(HeterpsError, match=f"{path}: micro_batch_size: 64 is larger"):
+        read(problem, tmp_path, "--micro-batch-size 64")
+    with pytest.raises(HeterpsError, match=f"{path}: 4 replicas cannot share a step of 8 samples"):
+        read(problem, tmp_path, "--micro-batch-size 3")
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from heterps.online.elastic import ElasticController
 from heterps.planning.place import place
+from heterps.planning.problems import load_problem
 from heterps_configs.documents.cluster import Cluster
-from heterps_configs.documents.job import Job
+from heterps_configs.documents.job import Job, Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import ElasticSettings
 from heterps_configs.errors import NotEnoughDevicesError
@@ -137,6 +139,23 @@ def test_a_device_that_comes_back_is_used_where_many_steps_remain(problem: Probl
     assert "gained fast" in back.reason
     late = decided(controller, change(problem, without.plan, joined=("fast",), step=100))
     assert late.plan.stages == without.plan.stages
+
+
+def test_the_plan_of_before_is_a_choice_where_its_devices_are_there_again() -> None:
+    problem = load_problem(
+        "llama-tiny", "local-emulated", strategy=Strategy(), global_batch_size=4, micro_batch_size=1
+    )
+    asked = replace(problem, strategy=Strategy(tensor_parallel=(1, 2)))
+    plan = place(asked).plan
+    assert max(stage.degree for stage in plan.stages) == 2
+    # The problem of a plan file leaves nothing open: planning anew knows no groups.
+    controller = ElasticController(problem, plan)
+    without = decided(controller, change(problem, plan, lost=("fast",)))
+    back = decided(controller, change(problem, without.plan, joined=("fast",), step=20))
+    assert back.plan.runs_like(plan)
+    assert controller.decisions[-1].chosen == "as before"
+    gone = decided(controller, change(problem, back.plan, lost=("fast",), step=40))
+    assert gone.plan.runs_like(without.plan)
 
 
 def test_too_few_devices_are_refused_with_what_is_missing(problem: Problem) -> None:

@@ -9,7 +9,12 @@ from typing import Any
 
 import pytest
 
+from heterps.planning.frontier import frontier
+from heterps.planning.problems import load_problem
+from heterps_configs.documents.cluster import Cluster
+from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
+from heterps_envs.simulator.simulate import estimate
 from tests.heterps.small_profiles import PLAIN
 
 Heterps = Callable[..., Any]
@@ -104,3 +109,18 @@ def test_bad_input_gets_one_clear_line(
     assert outcome.code == 2
     assert expected in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_plans_that_lack_a_link_are_left_out_with_a_word() -> None:
+    nodes = [{"name": f"n{i}", "devices": [{"name": f"d{i}", "type": "T4"}]} for i in range(3)]
+    between = [["n0", "n1"], ["n1", "n2"]]
+    links = [{"between": pair, "link": "infiniband-hdr"} for pair in between]
+    chain = {"name": "c", "nodes": nodes, "inter_node_link": "none", "link_overrides": links}
+    # Its first and its last layer share parameters, whose gradients are summed.
+    problem = load_problem(
+        "gpt2", Cluster.from_mapping(chain), strategy=Strategy(), micro_batch_size=1
+    )
+    with pytest.warns(UserWarning, match="1 plans are left out: sums of parameters that their"):
+        found = frontier(problem)
+    assert {len(entry.plan.devices) for entry in found.plans} == {1, 2}
+    assert all(estimate(problem, entry.plan).feasible for entry in found.plans)

@@ -40,6 +40,14 @@ def checked_count(num_envs: int) -> int:
     return num_envs
 
 
+def _described(actions: NDArray[Any]) -> str:
+    """Type, shape and range of what was passed."""
+    text = f"{actions.dtype} of shape {actions.shape}"
+    if actions.size and actions.dtype.kind in "iuf":
+        text += f" from {actions.min():g} to {actions.max():g}"
+    return text
+
+
 class NativeVecEnv(VecEnv):
     """Episodes that compiled kernels advance all at once. The reward comes with the last step.
 
@@ -89,13 +97,31 @@ class NativeVecEnv(VecEnv):
         return self.episodes.observations()
 
     def step_async(self, actions: Integers) -> None:
-        """Takes the actions of the next `step_wait`."""
-        self._actions = np.asarray(actions, np.int64)
+        """Takes the actions of the next `step_wait`.
+
+        Raises:
+            HeterpsError: They are not one for each episode, all of the action space: compiled code
+                would read and write beyond its arrays.
+        """
+        taken, most = np.asarray(actions), self.episodes.num_actions - 1
+        is_one_each = taken.shape == self._actions.shape and taken.dtype.kind in "iu"
+        if not is_one_each or taken.min() < 0 or taken.max() > most:
+            raise HeterpsError(
+                f"actions: are {_described(taken)}; allowed: {self.num_envs} whole numbers, one "
+                f"for each episode, from 0 to {most}"
+            )
+        self._actions = taken.astype(np.int64)
 
     def step_wait(
         self,
     ) -> tuple[Observation, NDArray[np.float32], NDArray[np.bool_], list[dict[str, Any]]]:
-        """One step in every episode; finished ones begin anew, their end is in their info."""
+        """One step in every episode; finished ones begin anew, their end is in their info.
+
+        An action that is not allowed ends its episode as stuck.
+        """
+        is_allowed = self.episodes.view.allowed[self._everyone, self._actions]
+        if not is_allowed.all():
+            self.episodes.close(self._everyone[~is_allowed])
         ended = self.episodes.step(self._actions)
         self._length += 1
         rewards, dones = np.zeros(self.num_envs, np.float32), np.zeros(self.num_envs, np.bool_)

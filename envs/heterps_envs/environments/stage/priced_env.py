@@ -83,6 +83,5 @@ class PricedStagePlacementEnv(PlacementEnv):
     ) -> None:
         if pool is None:
             tables = generate(64, seed=0) if problems is None else problems
-            pool = PricedPool.from_tables(tables, max_classes)
-            pool.objective = objective
+            pool = PricedPool.from_tables(tables, max_classes, objective=objective)
         super().__init__(StageEpisodes(pool, 1, with_prices=True), render_mode)

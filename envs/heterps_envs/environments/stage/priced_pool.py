@@ -7,11 +7,12 @@ is drawn around one of them, so the limits of every episode can be kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.cost_tables import CostTables
@@ -59,6 +60,9 @@ class PricedPool(ProblemPool):
         prioritised_share: See `ProblemPool`.
         objective: What rewards compare: `price`: price times step time. `budget`: the step time.
 
+    Raises:
+        HeterpsError: There is no such objective.
+
     Attributes:
         num_anchors: (N,).
         anchors: (N, MOST_ANCHORS, 3) their numbers, see `Anchor`; inf where there is none.
@@ -72,6 +76,9 @@ class PricedPool(ProblemPool):
         prioritised_share: float = 0.0,
         objective: PricedObjective = "price",
     ) -> None:
+        if objective not in get_args(PricedObjective):
+            known = ", ".join(get_args(PricedObjective))
+            raise HeterpsError(f"there is no objective {objective!r}; allowed: {known}")
         count = len(anchors)
         self.objective = objective
         self.num_anchors = np.zeros(count, np.int64)
@@ -93,11 +100,12 @@ class PricedPool(ProblemPool):
         tables: Sequence[CostTables],
         max_classes: int = 0,
         target_range: tuple[float, float] = TARGET_RANGE,
+        objective: PricedObjective = "price",
     ) -> PricedPool:
         """A pool whose only anchors are what the greedy rule of `ProblemPool` finds.
 
         Raises:
-            HeterpsError: It finds no placement of any problem.
+            HeterpsError: It finds no placement of any problem, or there is no such objective.
         """
         problems, (step_time_s, bottleneck_s, codes) = greedy_references(tables, max_classes)
         anchors = []
@@ -105,7 +113,7 @@ class PricedPool(ProblemPool):
             stages = decode(codes[row, : problems.num_layers[row]])
             price = sum(prices[stage.device_class] * stage.replicas for stage in stages)
             anchors.append([Anchor(float(step_time_s[row]), float(bottleneck_s[row]), price)])
-        return cls(problems, anchors, target_range)
+        return cls(problems, anchors, target_range, objective=objective)
 
     def draw_limits(self, rng: np.random.Generator, rows: NDArray[np.int64]) -> Limits:
         """Limits around a random anchor of each problem; some without a price limit."""

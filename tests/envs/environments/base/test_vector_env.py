@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -62,6 +63,61 @@ def test_too_many_episodes_and_no_seed_are_told_before_anything_is_made() -> Non
             GraphPlacementVecEnv(pool, many)
     with pytest.raises(HeterpsError, match="seed: is -1"):
         GraphPlacementVecEnv(pool, 1, seed=-1)
+
+
+@every_environment
+def test_an_action_that_is_not_allowed_ends_its_episode_as_stuck(
+    make: Callable[[], NativeVecEnv],
+) -> None:
+    env = make()
+    env.seed(1)
+    env.reset()
+    masks = env.action_masks()
+    while masks.all():  # of a graph, until some memory is full
+        env.step(np.zeros(4, np.int64))
+        masks = env.action_masks()
+    forbidden = ~masks.all(axis=1)
+    actions = np.where(forbidden, masks.argmin(axis=1), masks.argmax(axis=1))
+    _, rewards, dones, infos = env.step(actions)
+    assert dones[forbidden].all()
+    assert (rewards[forbidden] < 0).all()
+    assert not any(infos[index]["is_success"] for index in np.flatnonzero(forbidden))
+
+
+@every_environment
+@pytest.mark.parametrize(
+    "actions",
+    [np.full(4, -1), np.full(4, 10**6), np.zeros(3, int), np.zeros((4, 1), int), np.full(4, 0.5)],
+)
+def test_actions_that_are_none_are_refused(
+    make: Callable[[], NativeVecEnv], actions: NDArray[Any]
+) -> None:
+    env = make()
+    env.reset()
+    with pytest.raises(HeterpsError, match=r"actions: are .*; allowed: 4 whole numbers, one for"):
+        env.step(actions)
+    env.step(env.action_masks().argmax(axis=1))
+
+
+@every_environment
+def test_single_environments_refuse_what_they_would_misread(
+    make: Callable[[], NativeVecEnv],
+) -> None:
+    env = gym.make(make().get_attr("spec")[0]).unwrapped
+    options: Any
+    for options, expected in (
+        ({"target": 1.0}, "unknown option of reset 'target'"),
+        ({"problem": 1.5}, "problem: is of type float; allowed: a whole number from 0 to 8"),
+        ({"problem": -1}, "there is no problem -1; allowed: 0 to 8"),
+        (5, "options: is of type int; allowed: a mapping of problem"),
+    ):
+        with pytest.raises(HeterpsError, match=expected):
+            env.reset(options=options)
+    env.reset(seed=1)
+    action: Any
+    for action in (-1, 10**6, 0.5, "a", None):
+        with pytest.raises(HeterpsError, match=r"action: is .*; allowed: a whole number from 0 to"):
+            env.step(action)
 
 
 @every_environment

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -150,3 +151,13 @@ def test_an_unknown_problem_is_refused(tables: list[CostTables]) -> None:
     env = StagePlacementEnv(tables)
     with pytest.raises(HeterpsError, match="there is no problem 999; allowed: 0 to"):
         env.reset(options={"problem": 999})
+
+
+def test_limits_that_are_none_are_refused() -> None:
+    env = StagePlacementEnv(generate(3, seed=1))
+    limit: Any
+    for limit in (-1.0, 0.0, np.nan):
+        with pytest.raises(HeterpsError, match=r"target_s: is .*; allowed: a number above 0"):
+            env.reset(options={"target_s": limit})
+    with pytest.raises(HeterpsError, match="target_s: is of type str; allowed: a number above 0"):
+        env.reset(options={"target_s": "1"})

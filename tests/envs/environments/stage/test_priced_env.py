@@ -1,5 +1,7 @@
 """Stage placement under price limits: limits hold, rewards compare what the objective counts."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -170,3 +172,9 @@ def test_problems_without_a_placement_are_refused() -> None:
     )
     with pytest.raises(HeterpsError, match="greedy rule"):
         PricedPool.from_tables([hopeless])
+
+
+def test_an_objective_that_there_is_not_is_refused() -> None:
+    wrong: Any = "throughput"
+    with pytest.raises(HeterpsError, match="there is no objective 'throughput'; allowed: price, b"):
+        PricedStagePlacementEnv(generate(3, seed=1), objective=wrong)
