@@ -202,7 +202,7 @@ Seconds = Annotated[
         "--seconds",
         callback=finite,
         help="Seconds that a planner may take, without those in which code is loaded or compiled. "
-        "A proof may take a quarter more; a plan that is proven may end it sooner.",
+        "The last eighth is for a proof; a plan that is proven may end it sooner.",
         rich_help_panel=PLANNING,
     ),
 ]

@@ -28,8 +28,8 @@ from heterps_envs.step_bounds.executable import executable_bound
 
 # Of a limit in time, what a search may take: the simulator has the rest to choose among its finds.
 SEARCH_PART = 1 / 2
-# And what a proof may take if no more is left.
-PROOF_PART = 1 / 4
+# And what is left of it for a proof.
+PROOF_PART = 1 / 8
 # A plan, or a better one for the same problem.
 Improve = Callable[[Problem, Plan, Budget], Plan]
 
@@ -161,6 +161,11 @@ def with_divided_state(result: PlaceResult, planner: Planner | System) -> PlaceR
     shown = estimate(result.problem, plan, with_interval=True)
     plan = plan.changed(predicted_step_time_s=shown.step_time_s, bound=bound)
     return replace(result, plan=plan, estimate=shown, bound=bound)
+
+
+def search_budget(budget: Budget) -> Budget:
+    """What may be spent until a plan is found: all evaluations, and all time but the proof's."""
+    return budget.sooner(1 - PROOF_PART)
 
 
 def proof_budget(budget: Budget) -> Budget:

@@ -25,7 +25,12 @@ from heterps_agents.interface.patient import PatientPlanner, first_part, quick_p
 from heterps_agents.interface.planner import Budget
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
-from heterps_envs.step_bounds.executable import SAME, are_soon_too_few, goes_through_stages
+from heterps_envs.step_bounds.executable import (
+    ANSWER_S,
+    SAME,
+    are_soon_too_few,
+    goes_through_stages,
+)
 
 # Of what is left for better plans, for each size.
 IMPROVED_PART = 1 / 2
@@ -148,7 +153,7 @@ def _is_proven(
 ) -> bool:
     """Whether no size holds anything better than the best result; where that is soon said."""
     best = min(answers, key=rank)
-    if not goes_through_stages(best.problem) or budget.is_exhausted:
+    if not goes_through_stages(best.problem) or budget.seconds_left < ANSWER_S:
         return False
     least_s = cost_of(with_divided_state(best, planner)) * (1 - SAME)
     own = budget.share(ASKED_PART)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from heterps.micro_batches.one_size import proof_budget, with_executable
+from heterps.micro_batches.one_size import proof_budget, search_budget, with_executable
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.micro_batches.placing import place_without_bound
 from heterps.planning.problems import A_PROBLEM
@@ -62,7 +62,9 @@ def place(
     beside = members(chosen, processes)
     if beside:
         return place_together(problem, chosen, budget, beside)
-    result, asked = place_without_bound(problem, chosen, budget)
+    own = search_budget(budget)
+    result, asked = place_without_bound(problem, chosen, own)
+    budget.charge(own)
     return with_executable(result, asked, proof_budget(budget))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from heterps.micro_batches.floors import sizes_of
-from heterps.micro_batches.one_size import proof_budget, with_executable
+from heterps.micro_batches.one_size import proof_budget, search_budget, with_executable
 from heterps.micro_batches.outlooks import cost_of, rank
 from heterps.micro_batches.place_result import PlaceResult, SearchedBeside
 from heterps.micro_batches.placing import place_without_bound
@@ -68,7 +68,7 @@ def place_together(
 
 
 def _tasks(problem: Problem, budget: Budget, beside: Sequence[Member]) -> list[SearchTask]:
-    left = budget.apart(1.0)
+    left = search_budget(budget)
     limits = left.evaluations, left.seconds, left.cpu_seconds
     return [SearchTask(problem, member, *limits, time.time()) for member in beside]
 
@@ -77,10 +77,13 @@ def _of_this_process(
     problem: Problem, planner: Planner | System, budget: Budget
 ) -> tuple[PlaceResult | None, list[Problem], HeterpsError | None]:
     """The result with its bound, or why there is none; and the problem with each size."""
+    own = search_budget(budget)
     try:
-        found, asked = place_without_bound(problem, planner, budget)
+        found, asked = place_without_bound(problem, planner, own)
     except HeterpsError as error:
         return None, sizes_of(problem), error
+    finally:
+        budget.charge(own)
     return with_executable(found, asked, proof_budget(budget)), asked, None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from heterps.micro_batches.one_size import proof_budget, with_executable
+from heterps.micro_batches.one_size import proof_budget, search_budget, with_executable
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.micro_batches.placing import place_without_bound
 from heterps.planning.place import asked_of
@@ -62,7 +62,8 @@ def place_within(
     """
     budget = budget or Budget()
     problem, chosen = asked_of(problem, planner, seed=seed, effort=effort)
-    search = _Search(chosen, offer, budget, on_placed)
+    own = search_budget(budget)
+    search = _Search(chosen, offer, own, on_placed)
     sets = [each for offered in offers(problem, offer) for each in sets_of(offered, offer)]
     search.look_at_all(sets)
     if search.best is None or search.best_set is None:
@@ -72,10 +73,11 @@ def place_within(
         best = on_all(offered, best)
     best = replace(
         best,
-        evaluations=budget.evaluations_used,
-        planning_s=budget.seconds_used,
-        planning_cpu_s=budget.cpu_seconds_used,
+        evaluations=own.evaluations_used,
+        planning_s=own.seconds_used,
+        planning_cpu_s=own.cpu_seconds_used,
     )
+    budget.charge(own)
     proof = proof_budget(budget)
     best = with_executable(best, offered, proof)
     return _of_whole_cluster(best, problem, proof)

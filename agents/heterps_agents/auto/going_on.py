@@ -33,7 +33,12 @@ from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import simulated_step_time_s
-from heterps_envs.step_bounds.executable import SAME, are_soon_too_few, goes_through_stages
+from heterps_envs.step_bounds.executable import (
+    ANSWER_S,
+    SAME,
+    are_soon_too_few,
+    goes_through_stages,
+)
 
 # Of the time that is left, for each walk, for lanes, for each of the searches that follow, and for
 # one from the beginning.
@@ -208,7 +213,7 @@ class GoingOn:
 
 def _is_proven(problem: Problem, best: Plan, budget: Budget) -> bool:
     """Whether the bound says that no plan is better; where it does so soon."""
-    if not goes_through_stages(problem):
+    if not goes_through_stages(problem) or budget.seconds_left < ANSWER_S:
         return False
     divided = choose_divided(problem, best)
     least_s = simulated_step_time_s(problem, divided) * (1 - SAME)

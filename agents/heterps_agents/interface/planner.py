@@ -102,10 +102,17 @@ class Budget:
     def apart(self, part: float) -> Budget:
         """The same where what is found is of another problem: this one does not find it."""
         left = self.evaluations_left
+        return self._sooner(None if left is None else int(part * left), part)
+
+    def sooner(self, part: float) -> Budget:
+        """A budget of its own, of all evaluations and a part (0 to 1) of the seconds left."""
+        return self._sooner(self.evaluations_left, part)._of(self)
+
+    def _sooner(self, evaluations: int | None, part: float) -> Budget:
         wall_s = None if self.seconds is None else self.seconds - self.seconds_used
         cpu_s = None if self.cpu_seconds is None else self.cpu_seconds - self.cpu_seconds_used
         return Budget(
-            None if left is None else max(1, int(part * left)),
+            None if evaluations is None else max(1, evaluations),
             None if wall_s is None else max(part * wall_s, 1e-9),
             None if cpu_s is None else max(part * cpu_s, 1e-9),
         )

@@ -37,6 +37,8 @@ FEW_DEVICES = 16
 ROUNDING = 1e-9
 # Steps that differ by no more are the same: shares of steps are rounded up by less.
 SAME = 1e-8
+# An answer takes so many seconds, about, once it has begun: who has fewer need not ask.
+ANSWER_S = 0.5
 
 
 def goes_through_stages(problem: Problem) -> bool:

@@ -35,7 +35,7 @@ def test_where_the_best_sizes_are_proven_the_others_are_searched() -> None:
 def test_who_has_no_time_left_proves_with_a_part_of_the_limit() -> None:
     budget = Budget(seconds=1e-9, cpu_seconds=40.0)
     proof = proof_budget(budget)
-    assert proof.seconds == pytest.approx(0.25e-9)
+    assert proof.seconds == pytest.approx(0.125e-9)
     assert proof.cpu_seconds == pytest.approx(40.0, abs=1.0)
     assert not proof_budget(Budget(evaluations=1)).has_time_limit
 
