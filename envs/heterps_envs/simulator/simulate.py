@@ -33,9 +33,11 @@ import math
 from collections.abc import Mapping
 
 from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import DocumentError
 from heterps_configs.units import bytes_text
+from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR
 from heterps_envs.closed_form.placement import closed_form_of_plan_s, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
@@ -116,9 +118,33 @@ def prepared_step_time_s(prepared: PreparedPlan) -> float:
 
 def usd_per_million_samples(problem: Problem, plan: Plan, step_time_s: float) -> float:
     """What a plan's devices cost while it trains on a million samples."""
-    named, batch = problem.device_named, problem.job.global_batch_size
+    named = problem.device_named
     per_hour = sum(named[name].price_usd_per_hour for name in plan.devices)
-    return per_hour / 3600 * step_time_s / batch * 1e6
+    return _usd(problem.job, per_hour, step_time_s)
+
+
+def _usd(job: Job, per_hour: float, step_time_s: float) -> float:
+    return per_hour / 3600 * step_time_s / job.global_batch_size * 1e6
+
+
+def minimised(job: Job, shown: Estimate) -> float:
+    """What a job minimises: seconds of a step, or USD per million samples.
+
+    Among plans that cost the same (free devices) the faster one is meant.
+    """
+    return _minimised(job, shown.step_time_s, shown.price_usd_per_million_samples)
+
+
+def minimised_of_plan(problem: Problem, plan: Plan, step_time_s: float) -> float:
+    """The same of a plan that takes so many seconds a step."""
+    price = usd_per_million_samples(problem, plan, step_time_s)
+    return _minimised(problem.job, step_time_s, price)
+
+
+def _minimised(job: Job, step_time_s: float, usd: float) -> float:
+    if job.objective != "price":
+        return step_time_s
+    return usd + _usd(job, TIE_BREAK_USD_PER_HOUR, step_time_s)
 
 
 def feasible_step_time_s(problem: Problem, plan: Plan) -> float:
