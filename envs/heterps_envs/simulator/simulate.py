@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from heterps_configs.arguments import check_type
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
@@ -71,6 +72,7 @@ def simulate(
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
         DocumentError: Fields of the plan contradict each other: it was changed unchecked.
+        HeterpsError: An argument is of a wrong type.
     """
     return _estimate(problem, plan, schedule, slowdown or {}, with_timeline=True)
 
@@ -95,6 +97,7 @@ def estimate(
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
         DocumentError: Fields of the plan contradict each other: it was changed unchecked.
+        HeterpsError: An argument is of a wrong type.
     """
     return _estimate(problem, plan, None, {}, with_timeline, with_interval, with_memory)
 
@@ -207,6 +210,8 @@ def _estimate(
     with_interval: bool = False,
     with_memory: bool = False,
 ) -> Estimate:
+    check_type("problem", problem, Problem, "a heterps_envs.problem.Problem")
+    check_type("plan", plan, Plan, "a heterps Plan")
     _check_document(plan)
     prepared = PreparedPlan(problem, plan, schedule)
     times, timelines = action_times(prepared, slowdown), timelines_by_rank(prepared)
