@@ -209,6 +209,7 @@ def run(
             model=model,
             cluster=cluster,
             events=injected,
+            event_files=tuple(events or ()),
             spot=spot,
             is_online=online,
             is_elastic=elastic,

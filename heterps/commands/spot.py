@@ -50,6 +50,17 @@ class PriceChanges(NamedTuple):
     minutes: float
 
 
+# Of `heterps simulate`, what becomes which field of `SpotSettings`.
+_OPTIONS = {
+    "detection_s": "--detection-seconds",
+    "restart_s": "--restart-seconds",
+    "planning_s": "--planning-seconds",
+    "storage_bytes_per_s": "--storage-bandwidth",
+    "checkpoint_every_s": "--checkpoint-seconds",
+    "horizon_s": "--horizon-seconds",
+}
+
+
 def run_spot_trace(
     cluster: str,
     losses: LossRates,
@@ -131,12 +142,14 @@ def run_spot_replay(
     """Replays a spot trace for every strategy, and prints what came of it.
 
     `options` are fields of `SpotSettings`; None stands for the default.
+
+    Raises:
+        HeterpsError: A file is bad, or a number of an option, by its name.
     """
     say_when_compiling()
     trace = read_spot_trace(trace_file)
     plan, problem = load_plan_and_problem(plan_file, model, cluster)
-    given = {name: value for name, value in options.items() if value is not None}
-    settings = SpotSettings(**given)
+    settings = _settings_of(options)
     found = compare_strategies(
         problem, plan, trace, settings, TOLERATED if tolerated is None else tolerated
     )
@@ -151,6 +164,15 @@ def run_spot_replay(
     answer.print(spot_table(found))
     for line in spot_lines(found, settings):
         answer.print(line)
+
+
+def _settings_of(options: Mapping[str, float | None]) -> SpotSettings:
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return SpotSettings(**given)
+    except HeterpsError as error:
+        name, _, what = str(error).partition(" ")
+        raise HeterpsError(f"{_OPTIONS.get(name, name)} {what}") from None
 
 
 def compare_strategies(

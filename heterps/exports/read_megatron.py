@@ -126,9 +126,17 @@ def _recomputed(given: Mapping[str, str], num_blocks: int, source: str) -> int:
         return 0
     if granularity != "full":
         return 0
-    if given.get("--recompute-method") != "block":
-        return num_blocks
-    return _number(given, "--recompute-num-layers", source) or 1
+    together = _number(given, "--recompute-num-layers", source) or 1
+    if given.get("--recompute-method") == "block":
+        return together
+    if together > 1:
+        warnings.warn(
+            f"{source}: --recompute-num-layers {together}: {together} blocks together keep one "
+            "input there, and a plan keeps the input of each block that is computed again: this "
+            "one holds more",
+            stacklevel=2,
+        )
+    return num_blocks
 
 
 def _of_layout(layout: str, source: str) -> tuple[int, ...]:

@@ -11,11 +11,10 @@ from heterps_agents.finishing.strategies import is_hopeless, promised_cost
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
-from heterps_configs.documents.estimate import Estimate
-from heterps_configs.documents.job import Job
 from heterps_envs.closed_form.bounds import placements_bound_s
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
+from heterps_envs.simulator.simulate import minimised
 
 # Of a limit in evaluations, for simple placements, which say what a size promises.
 LOOKED_PART = 1 / 2
@@ -117,10 +116,3 @@ def best_of_each(results: Iterable[PlaceResult]) -> list[PlaceResult]:
 def cost_of(result: PlaceResult) -> float:
     """What the job minimises."""
     return minimised(result.problem.job, result.estimate)
-
-
-def minimised(job: Job, shown: Estimate) -> float:
-    """The price of samples or the step time, as the job says."""
-    if job.objective == "price":
-        return shown.price_usd_per_million_samples
-    return shown.step_time_s

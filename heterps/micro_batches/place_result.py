@@ -151,11 +151,15 @@ class PlaceResult:
         known = describe_executable(self.executable)
         # The closed form adds nothing where it has no gap and the simulator has.
         closed = describe_bound(self.bound, self.plan.job.schedule)
-        texts = [
+        usd = self.estimate.price_usd_per_million_samples
+        is_free = self.plan.job.objective == "price" and usd == 0
+        texts = ["no plan costs less than nothing"] if is_free else []
+        texts += [
             f"{words}: "
             + ", ".join(f"{name} {seconds_text(s)}" for name, s in times.items() if s is not None)
             for words, times in ((known, simulated), (closed, formed))
-            if words and not (known and times is formed and self.bound.status == "unknown")
+            if words
+            and not ((known or is_free) and times is formed and self.bound.status == "unknown")
         ]
         return "; ".join(texts)
 

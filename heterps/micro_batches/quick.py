@@ -8,13 +8,13 @@ from functools import cached_property
 from typing import NamedTuple
 
 from heterps.micro_batches.one_size import finished_result
-from heterps.micro_batches.outlooks import bound_of, minimised
+from heterps.micro_batches.outlooks import bound_of
 from heterps.micro_batches.place_result import PlaceResult
 from heterps_agents.interface.patient import WAY_PART, PatientPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
-from heterps_envs.simulator.simulate import estimate
+from heterps_envs.simulator.simulate import estimate, minimised
 
 # Of what is left of a way's time, for a quick plan of one size.
 SIZE_PART = 1 / 2

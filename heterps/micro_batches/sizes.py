@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from heterps.micro_batches.outlooks import cost_of
 from heterps.micro_batches.place_result import PlaceResult, TriedSize
 from heterps_agents.exact.all_plans import least_of_all
 from heterps_agents.exact.planner import proving_tables
@@ -144,4 +145,4 @@ def _least_of_all(
 def _closed_form_price(result: PlaceResult) -> float:
     shown = result.estimate
     share = (shown.closed_form_step_time_s or shown.step_time_s) / max(shown.step_time_s, 1e-30)
-    return shown.price_usd_per_million_samples * share
+    return cost_of(result) * share

@@ -24,7 +24,7 @@ class ComparisonRow:
         step_time_s: The simulator's.
         gap: Simulated step time over the bound of all plans that can be run, minus 1, or, where
             no planner knows one, over the shortest of all; for the price objective, price over the
-            cheapest found, minus 1.
+            cheapest found, minus 1; None of what costs more than nothing, where that was found.
         closed_form_gap: Closed-form step time over the best lower bound of such times, minus 1;
             None where options or sizes are open, and where the price counts.
         reason: Why there is no plan.

@@ -155,10 +155,11 @@ def _row(
     result = results[name]
     shown, predicted_s = result.estimate, result.own_prediction_s
     shortest_s = min(r.estimate.step_time_s for r in results.values())
+    gap: float | None
     if problem.job.objective == "price":
         cheapest = min(r.estimate.price_usd_per_million_samples for r in results.values())
         price = shown.price_usd_per_million_samples
-        gap = price / cheapest - 1 if cheapest > 0 else 0.0
+        gap = price / cheapest - 1 if cheapest > 0 else 0.0 if price == 0 else None
     else:
         gap = shown.step_time_s / (executable_s or shortest_s) - 1
     return ComparisonRow(

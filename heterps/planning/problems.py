@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from heterps.planning.strategies import strategy_of
 from heterps_configs.arguments import check_type, check_whole
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from heterps_runtime.own_loop.model import Inputs
 
 # What messages say is allowed.
+_SOME_INPUTS = "texts such as x=3,32,32:float32"
 A_PROBLEM = "a Problem, as heterps.load_problem(model, cluster) makes it"
 
 
@@ -124,7 +125,7 @@ def load_problem(
     model = os.fspath(model) if isinstance(model, os.PathLike) else model
     cluster = os.fspath(cluster) if isinstance(cluster, os.PathLike) else cluster
     job_file = os.fspath(job_file) if isinstance(job_file, os.PathLike) else job_file
-    _check_arguments(cluster, job_file, sequence_length, strategy)
+    _check_arguments(cluster, job_file, sequence_length, strategy, inputs)
     document = cluster if isinstance(cluster, Cluster) else load_cluster(cluster)
     mixed: Dtype = "mixed-bfloat16"
     wanted = _wanted_dtype(job_file, job_options)
@@ -160,7 +161,7 @@ def load_problem(
 
 
 def _check_arguments(
-    cluster: object, job_file: object, sequence_length: object, strategy: object
+    cluster: object, job_file: object, sequence_length: object, strategy: object, inputs: object
 ) -> None:
     """Refuses what no document checks."""
     check_type("cluster", cluster, (str, Cluster), "a name, a file, or a heterps Cluster")
@@ -170,6 +171,9 @@ def _check_arguments(
         check_whole("sequence_length", sequence_length, "a whole number from 1 on, or None")
     if strategy is not None:
         check_type("strategy", strategy, Strategy, "a heterps.Strategy, or None")
+    check_type("inputs", inputs, (str, Sequence), _SOME_INPUTS)
+    for each in (inputs,) if isinstance(inputs, str) else cast("Sequence[object]", inputs):
+        check_type("inputs", each, str, _SOME_INPUTS)
 
 
 def _wanted_dtype(job_file: str | None, options: Mapping[str, Any]) -> Dtype | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+# Of Unicode; and how fonts are called that have such characters.
+_FIRST_EAST_ASIAN = "\u2e80"
+_EAST_ASIAN = re.compile(r"CJK|Han ?Sans|Gothic|Hei\b|Ming|Mincho|Droid Sans Fallback|Unifont")
 # Blue and orange stay apart in every common colour blindness; grey carries what is not compute.
 COLORS = {
     "forward": "#4477aa",
@@ -269,5 +274,30 @@ def save_figure(figure: Figure, path: Path) -> None:
         HeterpsError: The file cannot be written.
     """
     content = io.BytesIO()
-    figure.savefig(content, format=path.suffix.removeprefix("."), dpi=_DOTS_PER_INCH)
+    _use_fonts_for(figure)
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        figure.savefig(content, format=path.suffix.removeprefix("."), dpi=_DOTS_PER_INCH)
+    for each in raised:
+        if not str(each.message).startswith("Glyph "):
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if any(str(each.message).startswith("Glyph ") for each in raised):
+        warnings.warn(
+            f"{path}: no font of this machine has all characters of its names, which are drawn as "
+            "boxes; install one that has them, such as Noto Sans CJK",
+            stacklevel=2,
+        )
     write_bytes(path, content.getvalue())
+
+
+def _use_fonts_for(figure: Figure) -> None:
+    """Where names have characters of East Asia, fonts of this machine that have them."""
+    from matplotlib.font_manager import fontManager
+    from matplotlib.text import Text
+
+    texts = [each for each in figure.findobj(Text) if isinstance(each, Text)]
+    if not any(character >= _FIRST_EAST_ASIAN for text in texts for character in text.get_text()):
+        return
+    fonts = sorted({each.name for each in fontManager.ttflist if _EAST_ASIAN.search(each.name)})
+    for text in texts:
+        text.set_fontfamily([*text.get_fontfamily(), *fonts])

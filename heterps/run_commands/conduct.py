@@ -15,7 +15,7 @@ from heterps.reports.run_trace import TRACE_SUFFIXES, TraceFiles, write_timeline
 from heterps.run_commands.elastic import run_with_recovery
 from heterps.run_commands.failures import failures_explained, later_start_explained, to_go_on_from
 from heterps.run_commands.hooks import make_controller, shown
-from heterps.run_commands.run_request import RunRequest
+from heterps.run_commands.run_request import RunRequest, check_events
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError
@@ -72,6 +72,7 @@ def conduct(request: RunRequest) -> RunOutcome:
         plan, problem = request.at_hand or load_plan_and_problem(
             request.plan_file, request.model, request.cluster
         )
+        check_events(request.event_files, problem)
         what = f"{request.plan_file}: this plan"
         ask_for_trust(problem.profile.source, what, is_trusted=request.trusts_code, say=_say)
         ask_for_program(request.settings.program, is_trusted=request.trusts_program, say=_say)

@@ -87,12 +87,14 @@ def run(
         if path is not None:
             check_type(name, path, PATH, "a path, or None")
     chosen = _with_program(_settings_of(settings), program)
-    injected, spot = read_events(_event_files(events), chosen)
+    files = _event_files(events)
+    injected, spot = read_events(files, chosen)
     request = RunRequest(
         Path("plan" if isinstance(plan, Plan | PlaceResult) else plan),
         chosen,
         at_hand=_at_hand(plan),
         events=injected,
+        event_files=tuple(files),
         spot=spot,
         is_online=online,
         is_elastic=elastic,

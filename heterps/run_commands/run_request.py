@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import RunSettings
-from heterps_configs.errors import HeterpsError
+from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_configs.library import load_run_events, load_run_settings
 from heterps_runtime.specification.hosts import Hosts
 from heterps_runtime.training.program_file import ProgramFile
@@ -32,6 +32,7 @@ class RunRequest(NamedTuple):
         model, cluster: Where the plan's own references moved.
         events: What is done to devices and links.
         spot: A spot trace that is lived through.
+        event_files: Where the events are from, for messages.
         hosts: Of a run on several; None for one.
         trace: Where timelines are written.
         tensorboard: Folder.
@@ -54,6 +55,7 @@ class RunRequest(NamedTuple):
     trusts_code: bool = False
     has_own_program: bool = False
     at_hand: tuple[Plan, Problem] | None = None
+    event_files: tuple[str, ...] = ()
     as_json: bool = False
 
     @property
@@ -140,6 +142,29 @@ def read_settings(reference: str | None, given: Mapping[str, Any]) -> RunSetting
     fields["run_directory"] = str(directory)
     kept = {name: getattr(settings, name) for name in RunSettings.model_fields}
     return RunSettings.from_mapping({**kept, **fields}, "options of heterps run")
+
+
+def check_events(references: Sequence[str], problem: Problem) -> None:
+    """Refuses events of devices that there are not, with the file and the field.
+
+    Args:
+        references: As of `read_events`; spot traces check themselves.
+        problem: Whose cluster has the devices.
+
+    Raises:
+        DocumentError: With all of them.
+    """
+    known = problem.device_named
+    for name in (each for each in references if not each.endswith(".csv")):
+        problems = [
+            f"events.{index}.{event.kind}: no device {device!r} in the cluster "
+            f"{problem.cluster.name!r}; it has {', '.join(known)}"
+            for index, event in enumerate(load_run_events(name).events)
+            for device in event.link or (event.subject,)
+            if device not in known
+        ]
+        if problems:
+            raise DocumentError(name, problems)
 
 
 def read_events(

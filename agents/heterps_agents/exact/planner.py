@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from heterps_agents.exact.all_plans import bound_of_all
+from heterps_agents.exact.runnable import Limits, best_runnable
 from heterps_agents.exact.solve import (
     MAX_SECONDS,
     ExactResult,
@@ -37,7 +39,9 @@ from heterps_envs.useful_options import useful_options
 class ExactPlanner:
     """Dynamic programme over layers, device classes and devices used (`exact.solve`).
 
-    It is optimal by the closed form; the simulator may prefer another plan (see `shortlist`).
+    It is optimal by the closed form; the simulator may prefer another plan (see `shortlist`). Where
+    the optimum cannot be run as simulated, the answer is the best placement that is found which can
+    be (`exact.runnable`), and the bound is that of the optimum: the gap says how far it is.
 
     A budget in seconds that the predicted time exceeds is refused before the work; one that the
     work exceeds, by far more transitions than predicted, is given up. A budget in evaluations does
@@ -61,7 +65,7 @@ class ExactPlanner:
         """The optimal plan.
 
         Raises:
-            InfeasibleError: No plan exists.
+            InfeasibleError: No plan exists, or none that was found can be run.
             TooDearError: The problem is too large for a proof.
             HeterpsError: The optimum finds no devices for its stages.
         """
@@ -74,9 +78,15 @@ class ExactPlanner:
         if problem.merges_nodes:
             plan = fastest(problem, self._plans(problem, budget))
         else:
-            plan = self._answer(problem, question, code)
+            plan = self._runnable(problem, question, code)
         bound = bound_of_all(problem, plan, result, budget, MAX_SECONDS)
         return plan.changed(bound=bound)
+
+    def _runnable(self, problem: Problem, question: Question, code: Code) -> Plan:
+        """The plan of an optimum, or the best one that is found which can be run."""
+        plan_of = partial(self._answer, problem, question)
+        limits = Limits(question.kernel, question.goal)
+        return best_runnable(problem, limits, code, plan_of, question.budget)
 
     def _answer(self, problem: Problem, question: Question, code: Code) -> Plan:
         try:
@@ -123,7 +133,7 @@ class ExactPlanner:
         for view, question, tables in (*own, *alike):
             try:
                 code = proven_code(view, self._solved(view, tables, budget, question.found))
-                plans.append(self._answer(view, question, code))
+                plans.append(self._runnable(view, question, code))
             except HeterpsError as error:
                 reasons.append(error)
         if not plans:

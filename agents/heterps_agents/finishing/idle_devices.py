@@ -23,7 +23,6 @@ from heterps_agents.interface.question import Question
 from heterps_agents.plan_choices.divided_state import divided_by_stages
 from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_agents.search.annealing import polish
-from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.arrays import Code
@@ -35,7 +34,7 @@ from heterps_envs.options import keeps_to
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.notes import can_run
-from heterps_envs.simulator.simulate import estimate
+from heterps_envs.simulator.simulate import estimate, minimised
 
 # Of a search: placements of the closed form, and how many of the best are simulated.
 EVALUATIONS, NUM_SIMULATED = 5_000, 3
@@ -148,7 +147,7 @@ def idle_classes(
     classes = {kind: names for kind, names in idle.items() if names}
     if not classes:
         return ()
-    base = cost_of(problem, estimate(problem, plan))
+    base = minimised(problem.job, estimate(problem, plan))
     blanks = {
         kind: IdleClass(problem.views[-1].classes[kind].type.name, tuple(names), "unknown", base)
         for kind, names in classes.items()
@@ -301,11 +300,4 @@ class _Search:
             return None
         over = [used - shown.memory_limit_bytes[name] for name, used in shown.memory_bytes.items()]
         most = max(0, *over)
-        return (cost_of(problem, shown), most) if shown.feasible or most else None
-
-
-def cost_of(problem: Problem, shown: Estimate) -> float:
-    """What the job minimises: seconds of a step, or USD per million samples."""
-    if problem.job.objective == "price":
-        return shown.price_usd_per_million_samples
-    return shown.step_time_s
+        return (minimised(problem.job, shown), most) if shown.feasible or most else None

@@ -16,9 +16,9 @@ from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.prepared import PreparedPlan
 from heterps_envs.simulator.simulate import (
+    minimised_of_plan,
     prepared_is_feasible,
     prepared_step_time_s,
-    usd_per_million_samples,
 )
 
 # The first views know the links best, and have most classes.
@@ -79,6 +79,4 @@ def _timed(problem: Problem, plan: Plan) -> PreparedPlan:
 def _cost(problem: Problem, plan: Plan) -> float:
     step_time_s = plan.predicted_step_time_s
     assert step_time_s is not None, "it was simulated"
-    if problem.job.objective == "price":
-        return usd_per_million_samples(problem, plan, step_time_s)
-    return step_time_s
+    return minimised_of_plan(problem, plan, step_time_s)

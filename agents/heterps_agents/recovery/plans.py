@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from heterps_agents.auto.planner import AutoPlanner
+from heterps_agents.finishing.near_plan import ways_of
 from heterps_agents.interface.planner import Budget
 from heterps_agents.plan_choices.interleaving import interleave
 from heterps_agents.plan_choices.reduce_choice import choose_reduce
@@ -14,7 +15,7 @@ from heterps_agents.recovery.model import Prediction, Situation, best_of, predic
 from heterps_agents.recovery.rules import RULES, fits
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError, NotEnoughDevicesError
-from heterps_envs.closed_form.bounds import lower_bound
+from heterps_envs.closed_form.bounds import plans_bound_s
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
@@ -44,6 +45,19 @@ def rule_plans(problem: Problem, plan: Plan, lost: Collection[str]) -> dict[str,
     return {name: _finished(problem, new) for name, new in found.items() if new is not None}
 
 
+def with_ways_of(problem: Problem, plan: Plan) -> Problem:
+    """The problem where stages may be carried out as those of a plan are: a run has no other ways.
+
+    A plan file does not keep what was left open when it was made. Groups may be smaller: fewer
+    devices are left for them.
+    """
+    if not problem.strategy.is_plain:
+        return problem
+    ways = ways_of(plan, problem.strategy)
+    degrees = tuple(range(1, max(ways.tensor_parallel) + 1))
+    return replace(problem, strategy=ways.changed(tensor_parallel=degrees))
+
+
 def full_plan(
     problem: Problem, plan: Plan, seconds: float | None = None, seed: int = 0, effort: str = "fast"
 ) -> Plan | None:
@@ -62,6 +76,7 @@ def full_plan(
     Returns:
         The plan, or None where no plan was found.
     """
+    problem = with_ways_of(problem, plan)
     for job in dict.fromkeys([plan.job, plan.job.changed(min_throughput_samples_per_s=None)]):
         asked = replace(problem, job=job)
         budget = Budget(seconds=seconds)
@@ -112,7 +127,8 @@ def recovery_predictions(
         if plan is not None:
             found.append(predict(situation, FULL, plan))
     if not found:
-        raise NotEnoughDevicesError(why_not(situation.left, situation.lost))
+        left = with_ways_of(situation.left, situation.plan)
+        raise NotEnoughDevicesError(why_not(left, situation.lost))
     # Once it is spent, the time of planning is the same for every plan.
     spent_s = 0.0 if whatever_it_takes else time.perf_counter() - started
     return [replace(each, replanning_s=spent_s) for each in found]
@@ -145,7 +161,8 @@ def _worth_s(
     if not found:
         return planning_s
     steps = situation.num_steps - situation.step + situation.repeated_steps
-    saved_s = steps * (best_of(found).step_s - lower_bound(situation.left.bounding_tables))
+    left = with_ways_of(situation.left, situation.plan)
+    saved_s = steps * (best_of(found).step_s - plans_bound_s(left))
     return max(0.0, saved_s) if planning_s is None else max(0.0, min(planning_s, saved_s))
 
 

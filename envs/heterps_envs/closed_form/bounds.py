@@ -123,9 +123,10 @@ def bound_for(problem: Problem, plan: Plan) -> Bound:
     """The bound, and how far the plan is from it at most.
 
     With the objective `price` the gap is that of the price, against a device-second at its own
-    price instead of `lambda_d`. A plan that no placement describes has no closed form, so no gap.
-    Of a plan that the bound is not about nothing is said: its strategy allows no such stages, or it
-    is below the bound, since it fits by the simulator, and not by the rule of planners.
+    price instead of `lambda_d`; of plans that cost nothing it is that of the step. A plan that no
+    placement describes has no closed form, so no gap. Of a plan that the bound is not about nothing
+    is said: its strategy allows no such stages, or it is below the bound, since it fits by the
+    simulator, and not by the rule of planners.
     """
     if not keeps_to(plan, problem.strategy):
         return Bound()
@@ -138,10 +139,11 @@ def bound_for(problem: Problem, plan: Plan) -> Bound:
     if gap < -ROUNDING:
         return Bound()
     if problem.job.objective == "price":
-        least = cheapest_step(bounding_tables(problem))
-        if least == 0:
+        least, price = cheapest_step(bounding_tables(problem)), _price(problem, placement)
+        if least == 0 and price > 0:
             return Bound(step_time_s=step_time_s)
-        gap = actual * _price(problem, placement) / least - 1
+        if least > 0:
+            gap = actual * price / least - 1
     return Bound(step_time_s=step_time_s, gap=max(0.0, gap), status="bounded")
 
 

@@ -10,24 +10,27 @@ from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import layer_bound_s, lower_bound
 from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.islands import no_island_holds_it
 from heterps_envs.closed_form.layer_needs import least_held, least_layer_bytes
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.memory_search import is_searchable, missing_bytes, most_covered
 from heterps_envs.closed_form.objective import MISSES_FLOOR
 from heterps_envs.cost_tables import CostTables
-from heterps_envs.options import bounding_tables
+from heterps_envs.options import bounding_tables, option_tables, options_of
 from heterps_envs.problem import Problem
 
 _NO_LIMIT = "no plan was found, although no single limit rules one out"
+_NO_ISLAND = "no devices that are linked with each other hold the model"
 
 
 def explain_infeasible(problem: Problem) -> str:
     """Why no plan was found: the limit that is missed, where, and by how much.
 
     In this order: a layer that fits on no device; more state than memory in all; a stage for which
-    no device is left; a throughput floor above what any plan can reach. Where the devices of all
-    classes have at most `memory_search.MAX_STATES` combinations, a stage is named if and only if
-    no placement fits; elsewhere by filling the largest devices first.
+    no device is left; the same of all devices that are linked with each other; a throughput floor
+    above what any plan can reach. Where the devices of all classes have at most
+    `memory_search.MAX_STATES` combinations, a stage is named if and only if no placement fits;
+    elsewhere by filling the largest devices first.
     """
     if not problem.strategy.is_plain:
         return _with_options(problem)
@@ -37,9 +40,10 @@ def explain_infeasible(problem: Problem) -> str:
         _layer_too_large(problem, tables, need)
         or _too_much_in_all(problem, tables, need)
         or _stage_too_large(problem)
+        or _on_no_island(problem, tables)
         or _floor_too_high(problem, problem.bounding_tables)
         or _too_slow(problem, problem.bounding_tables)
-        or f"{_NO_LIMIT}; allow the planner more"
+        or f"{_NO_LIMIT}{_unlinked(problem)}; allow the planner more"
     )
 
 
@@ -50,11 +54,31 @@ def _with_options(problem: Problem) -> str:
     return (
         _layer_too_large(problem, tables, need)
         or _too_much_in_all(problem, tables, need)
+        or _on_no_island(problem, tables)
+        or _on_no_island_as_counted(problem)
         or _floor_too_high(problem, tables)
         or _too_slow(problem, tables)
         or f"{_NO_LIMIT} with the allowed tensor-parallel degrees, recompute, offload and state "
-        "sharding; allow the planner more"
+        f"sharding{_unlinked(problem)}; allow the planner more"
     )
+
+
+def _on_no_island(problem: Problem, tables: CostTables) -> str | None:
+    return _NO_ISLAND if no_island_holds_it(problem, tables) else None
+
+
+def _on_no_island_as_counted(problem: Problem) -> str | None:
+    """The same by the rule of planners, which is never below what a plan takes."""
+    view = problem.views[-1]
+    reason = _on_no_island(problem, option_tables(view, options_of(view, problem.strategy)))
+    return None if reason is None else f"{reason}, as planners count memory"
+
+
+def _unlinked(problem: Problem) -> str:
+    """What leaves fewer plans than memory and the floor do."""
+    if not problem.cluster.lacks_links:
+        return ""
+    return f"; some devices of {problem.cluster.name!r} have no link to each other"
 
 
 def _layer_too_large(problem: Problem, tables: CostTables, need: Floats) -> str | None:
@@ -141,7 +165,7 @@ def _too_slow(problem: Problem, tables: CostTables) -> str | None:
     if least_s < MISSES_FLOOR:
         return None
     if problem.cluster.lacks_links:
-        return "no devices that are linked with each other hold the model"
+        return _NO_ISLAND
     if math.isinf(least_s):
         return (
             "the layers do not fit into the memory of all devices together, each of them in the "

@@ -14,8 +14,16 @@ from heterps_envs.schedule.reduce_buckets import reduce_buckets
 
 def missing_links(problem: Problem, plan: Plan) -> list[str]:
     """One line for each pair of devices without a link that a plan needs, and what for."""
+    return [
+        f"link: there is none from {' to '.join(pair)} ({why})"
+        for pair, why in unlinked_pairs(problem, plan).items()
+    ]
+
+
+def unlinked_pairs(problem: Problem, plan: Plan) -> dict[tuple[str, str], str]:
+    """From which device to which a plan needs a link that there is none of, and what for."""
     if not problem.cluster.lacks_links:
-        return []
+        return {}
     reasons: dict[tuple[str, str], str] = {}
     for pipeline in plan.pipelines:
         for first, second in pairwise(map(plan.stage, pipeline.stages)):
@@ -29,12 +37,11 @@ def missing_links(problem: Problem, plan: Plan) -> list[str]:
     for bucket in reduce_buckets(problem, plan):
         for pair in _ring(bucket.devices):
             reasons.setdefault(pair, "sums of gradients")
-    named = {
-        " to ".join(pair): why
+    return {
+        pair: why
         for pair, why in reasons.items()
         if pair[0] != pair[1] and not problem.link(*pair).is_there
     }
-    return [f"link: there is none from {pair} ({why})" for pair, why in named.items()]
 
 
 def _ring(devices: Sequence[str]) -> Iterator[tuple[str, str]]:

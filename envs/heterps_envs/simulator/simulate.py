@@ -32,10 +32,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from heterps_configs.arguments import check_type
 from heterps_configs.documents.estimate import Estimate
+from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import DocumentError
 from heterps_configs.units import bytes_text
+from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR
 from heterps_envs.closed_form.placement import closed_form_of_plan_s, placement_of
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import Schedule
@@ -69,6 +72,7 @@ def simulate(
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
         DocumentError: Fields of the plan contradict each other: it was changed unchecked.
+        HeterpsError: An argument is of a wrong type.
     """
     return _estimate(problem, plan, schedule, slowdown or {}, with_timeline=True)
 
@@ -93,6 +97,7 @@ def estimate(
     Raises:
         PlanMismatchError: The plan belongs to another model, cluster or job.
         DocumentError: Fields of the plan contradict each other: it was changed unchecked.
+        HeterpsError: An argument is of a wrong type.
     """
     return _estimate(problem, plan, None, {}, with_timeline, with_interval, with_memory)
 
@@ -116,9 +121,33 @@ def prepared_step_time_s(prepared: PreparedPlan) -> float:
 
 def usd_per_million_samples(problem: Problem, plan: Plan, step_time_s: float) -> float:
     """What a plan's devices cost while it trains on a million samples."""
-    named, batch = problem.device_named, problem.job.global_batch_size
+    named = problem.device_named
     per_hour = sum(named[name].price_usd_per_hour for name in plan.devices)
-    return per_hour / 3600 * step_time_s / batch * 1e6
+    return _usd(problem.job, per_hour, step_time_s)
+
+
+def _usd(job: Job, per_hour: float, step_time_s: float) -> float:
+    return per_hour / 3600 * step_time_s / job.global_batch_size * 1e6
+
+
+def minimised(job: Job, shown: Estimate) -> float:
+    """What a job minimises: seconds of a step, or USD per million samples.
+
+    Among plans that cost the same (free devices) the faster one is meant.
+    """
+    return _minimised(job, shown.step_time_s, shown.price_usd_per_million_samples)
+
+
+def minimised_of_plan(problem: Problem, plan: Plan, step_time_s: float) -> float:
+    """The same of a plan that takes so many seconds a step."""
+    price = usd_per_million_samples(problem, plan, step_time_s)
+    return _minimised(problem.job, step_time_s, price)
+
+
+def _minimised(job: Job, step_time_s: float, usd: float) -> float:
+    if job.objective != "price":
+        return step_time_s
+    return usd + _usd(job, TIE_BREAK_USD_PER_HOUR, step_time_s)
 
 
 def feasible_step_time_s(problem: Problem, plan: Plan) -> float:
@@ -181,6 +210,8 @@ def _estimate(
     with_interval: bool = False,
     with_memory: bool = False,
 ) -> Estimate:
+    check_type("problem", problem, Problem, "a heterps_envs.problem.Problem")
+    check_type("plan", plan, Plan, "a heterps Plan")
     _check_document(plan)
     prepared = PreparedPlan(problem, plan, schedule)
     times, timelines = action_times(prepared, slowdown), timelines_by_rank(prepared)

@@ -12,10 +12,12 @@ from heterps_agents.recovery.rules import RULES, borrow, merge, simple, template
 from heterps_configs.documents.plan import Pipeline, Plan
 from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
-from heterps_envs.closed_form.placement import check_plan
+from heterps_envs.closed_form.placement import PlacedStage, check_plan
 from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import estimate
+from tests.envs.small_problems import chain_problem, with_splits
 from tests.runtime.random_plans import plans
 from tests.runtime.small_runs import DEVICES, problem_of
 from tests.uneven_problems import MakeProblem
@@ -176,6 +178,25 @@ def test_a_throughput_floor_that_nothing_reaches_any_more_does_not_end_the_run(
     found = full_plan(without_devices(problem, {"fast-0"}), plan)
     assert found is not None
     assert found.job == problem.job
+
+
+def test_planning_anew_knows_groups_where_the_plan_that_ran_has_them() -> None:
+    # No device alone has room for the first layer.
+    problem = with_splits(
+        chain_problem(
+            [1.0] * 3, [2.0] * 3, num_micro_batches=2, counts=(6,), parameters=[20, 10, 10],
+            memory_bytes=[90],
+        )
+    )  # fmt: skip
+    placement = [PlacedStage(layer, layer, 0, degree=2) for layer in range(3)]
+    plan = bind(problem, placement, planner="test", seed=0)
+    left = without_devices(problem, {"d0-4", "d0-5"})
+    found = full_plan(left, plan)
+    assert found is not None
+    assert estimate(left, found).feasible
+    assert found.stages[0].degree == 2
+    plain = bind(problem, [PlacedStage(0, 2, 0)], planner="test", seed=0)
+    assert full_plan(left, plain) is None
 
 
 @settings(max_examples=20)

@@ -1,11 +1,13 @@
 """Jobs: how a batch is cut, and how many bytes a parameter takes."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heterps_configs.documents.base import Dtype
-from heterps_configs.documents.job import Job, Optimizer
+from heterps_configs.documents.job import Job, Optimizer, Strategy
 from heterps_configs.errors import DocumentError
 
 
@@ -92,3 +94,17 @@ def test_too_many_micro_batches_are_told_with_the_size_that_is_enough() -> None:
     with pytest.raises(DocumentError, match="at most 65536: micro_batch_size must be at least 2"):
         Job.from_mapping({"global_batch_size": 100_000})
     assert Job(global_batch_size=100_000, micro_batch_size=2).num_micro_batches == 50_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"tensor_parallel": 2}, "Strategy: tensor_parallel: must be a list, got 2"),
+        ({"tensor_paralel": (1,)}, "tensor_paralel: unknown field; did you mean 'tensor_parallel'"),
+        ({"recompute": "full", "offload": "auto"}, "Strategy: offload: auto, but recompute is"),
+    ],
+)
+def test_a_strategy_made_by_hand_tells_what_is_wrong(fields: dict[str, Any], problem: str) -> None:
+    with pytest.raises(DocumentError, match=problem):
+        Strategy(**fields)
+    assert Strategy().changed(tensor_parallel=(1, 2)) == Strategy(tensor_parallel=(1, 2))

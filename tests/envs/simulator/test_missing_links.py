@@ -97,7 +97,7 @@ def test_what_only_groups_without_links_could_hold_has_no_plan() -> None:
     cluster = Cluster.from_mapping({"name": "one", "nodes": [{**node, "link": "none"}]})
     job = Job(global_batch_size=100, micro_batch_size=20, dtype="float32")
     problem = Problem(load_profile("ctr"), cluster, job, strategy=Strategy(tensor_parallel=()))
-    with pytest.raises(InfeasibleError, match=r"no devices that are linked|no plan was found"):
+    with pytest.raises(InfeasibleError, match="no devices that are linked with each other hold"):
         planner_named("auto").plan(problem, Budget(cpu_seconds=0.5))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, LinkOverride, Node
 from heterps_configs.documents.plan import Plan
-from heterps_configs.errors import DocumentError
+from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import reduce_buckets
@@ -396,3 +396,9 @@ def test_a_plan_whose_job_was_changed_unchecked_is_refused(num_micro_batches: in
         for ask in (estimate, simulate):
             with pytest.raises(DocumentError, match=r"^plan: pipelines: each of the micro-batches"):
                 ask(asked, broken)
+
+
+def test_what_is_no_plan_is_refused_in_words() -> None:
+    problem = chain_problem([1.0], [1.0])
+    with pytest.raises(HeterpsError, match="plan: is None; allowed: a heterps Plan"):
+        estimate(problem, None)  # type: ignore[arg-type]

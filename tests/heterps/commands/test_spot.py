@@ -95,7 +95,7 @@ def test_bad_options_end_with_one_message_and_code_2(
 ) -> None:
     outcome = heterps("simulate", plan, "--trace", trace, "--storage-bandwidth", 0)
     assert outcome.code == 2
-    assert "storage_bytes_per_s must be above 0" in outcome.err
+    assert "--storage-bandwidth must be above 0" in outcome.err
     outcome = heterps("simulate", plan, "--trace", tmp_path / "none.csv")
     assert outcome.code == 2
     assert "cannot be read" in outcome.err

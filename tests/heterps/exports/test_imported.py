@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -164,6 +165,13 @@ def test_only_blocks_are_computed_again(problem: Problem, tmp_path: Path) -> Non
     some = f"{text} --recompute-method block --recompute-num-layers 2"
     _, plan = read(problem, tmp_path, some)
     assert [stage.recompute_layers for stage in plan.stages[:2]] == [(1, 2), (8, 9)]
+    uniform = f"{text} --recompute-method uniform --recompute-num-layers"
+    with pytest.warns(UserWarning, match="4 blocks together keep one input there, and a plan"):
+        _, plan = read(problem, tmp_path, f"{uniform} 4")
+    assert plan.stages[0].recompute_layers == tuple(range(1, 8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read(problem, tmp_path, f"{uniform} 1")
     with pytest.warns(UserWarning, match="attention alone is computed again there"):
         _, plan = read(problem, tmp_path, "--recompute-granularity selective")
     assert not plan.stages[0].recompute_layers

@@ -148,8 +148,8 @@ def test_the_plan_of_before_is_a_choice_where_its_devices_are_there_again() -> N
     asked = replace(problem, strategy=Strategy(tensor_parallel=(1, 2)))
     plan = place(asked).plan
     assert max(stage.degree for stage in plan.stages) == 2
-    # The problem of a plan file leaves nothing open: planning anew knows no groups.
-    controller = ElasticController(problem, plan)
+    # No time for planning anew, which would find it again.
+    controller = ElasticController(problem, plan, ElasticSettings(planning_s=1e-3))
     without = decided(controller, change(problem, plan, lost=("fast",)))
     back = decided(controller, change(problem, without.plan, joined=("fast",), step=20))
     assert back.plan.runs_like(plan)

@@ -18,7 +18,7 @@ from heterps_agents.search.uniform import best_uniform
 from heterps_configs.documents.job import Job, Objective, Strategy
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Bound
-from heterps_configs.errors import InfeasibleError
+from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_configs.library import load_cluster
 from heterps_envs.closed_form.bounds import plans_bound_s
 from heterps_envs.problem import PLAIN, Problem
@@ -192,3 +192,9 @@ def test_what_a_bound_takes_is_not_the_planners_time(monkeypatch: pytest.MonkeyP
     result = place(problem, "even", budget=budget)
     assert len(used_s) == 1
     assert 0 < result.planning_cpu_s <= used_s[0]
+
+
+@pytest.mark.parametrize("inputs", [5, [5]])
+def test_inputs_that_are_no_texts_are_refused_in_words(inputs: object) -> None:
+    with pytest.raises(HeterpsError, match="inputs: is of type int; allowed: texts such as x="):
+        load_problem("gpt2", "a100-v100", inputs=inputs)  # type: ignore[arg-type]

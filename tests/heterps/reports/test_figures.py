@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import get_args
+
+from matplotlib.figure import Figure
 
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
-from heterps.reports.figures import COLORS, timeline_figure
+from heterps.reports.figures import COLORS, save_figure, timeline_figure
 from heterps.reports.folding import folded_estimate, folded_title
 from heterps.reports.ways import plan_ways_text
 from heterps_agents.interface.planner import Budget
@@ -38,3 +42,17 @@ def test_a_group_is_one_row_and_the_title_says_how_stages_are_carried_out() -> N
     layers = sharded[0].last_layer + 1
     text = plan_ways_text(plan.changed(sharded_state=tuple(sharded)))
     assert text.endswith(f"state sharded {layers} of 14 layers")
+
+
+def test_names_that_no_font_can_draw_are_told_once_in_words(tmp_path: Path) -> None:
+    figure = Figure()
+    figure.suptitle("\ue000\ue001")  # of no alphabet: no font has them
+    with warnings.catch_warnings(record=True) as raised:
+        warnings.simplefilter("always")
+        save_figure(figure, tmp_path / "a.png")
+    assert ["no font of this machine has all characters" in str(each.message) for each in raised]
+    assert len(raised) <= 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure.suptitle("T4")
+        save_figure(figure, tmp_path / "a.png")

@@ -6,11 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from heterps.run_commands.run_request import RUN_DIRECTORY, RunRequest, read_events, read_settings
+from heterps.run_commands.run_request import (
+    RUN_DIRECTORY,
+    RunRequest,
+    check_events,
+    read_events,
+    read_settings,
+)
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
-from heterps_configs.errors import HeterpsError
+from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_runtime.specification.hosts import Hosts
+from tests.uneven_problems import MakeProblem
 
 HOSTS = Hosts(2, 0, "127.0.0.1", 29400, b"a secret of sixteen bytes")
 TORCH = RunSettings(engine="torch")
@@ -68,3 +75,19 @@ def test_hosts_compare_what_decides_the_result_by_the_name_that_a_user_knows() -
     assert {name for name in own if own[name] != other[name]} == {"--steps"}
     assert own["online.fine_tune_s"] == 15.0
     assert own["--checkpoint"] == ""
+
+
+def test_events_of_unknown_devices_are_told_with_file_and_field(
+    make_problem: MakeProblem, tmp_path: Path
+) -> None:
+    path = tmp_path / "events.yaml"
+    path.write_text(
+        "events: [{step: 1, lose: fast-0}, {step: 2, join: d9}, "
+        "{step: 3, slow: fast-0->d8, factor: 2}]"
+    )
+    with pytest.raises(DocumentError) as caught:
+        check_events([str(path), "spot.csv"], make_problem())
+    first, second = caught.value.problems
+    assert caught.value.source == str(path)
+    assert first.startswith("events.1.join: no device 'd9' in the cluster")
+    assert second.startswith("events.2.slow: no device 'd8' in the cluster")
