@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from heterps.micro_batches.one_size import proof_budget, search_budget, with_executable
+from heterps.micro_batches.outlooks import cost_of
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.micro_batches.placing import place_without_bound
 from heterps.planning.place import asked_of
@@ -131,7 +132,7 @@ class _Search:
         except (InfeasibleError, TooDearError) as error:
             self.reason = self.reason or error
         else:
-            is_better = self.best is None or _cost(found) < _cost(self.best)
+            is_better = self.best is None or cost_of(found) < cost_of(self.best)
             if is_better and is_affordable(found, self.offer):
                 self.best, self.best_set = found, each
         self.budget.charge(own)
@@ -165,13 +166,6 @@ def _least_s(problem: Problem, most_s: float) -> float:
     for each in with_open_sizes(problem):
         most_s = min(most_s, least_executable_s(each, most_s))
     return most_s
-
-
-def _cost(result: PlaceResult) -> float:
-    shown = result.estimate
-    if result.problem.job.objective == "price":
-        return shown.price_usd_per_million_samples
-    return shown.step_time_s
 
 
 def _too_little(problem: Problem, offer: Offer) -> str:
