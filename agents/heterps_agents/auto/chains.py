@@ -19,7 +19,12 @@ from heterps_agents.finishing.shortlist import (
     Simulations,
     neighbouring_optima,
 )
-from heterps_agents.finishing.strategies import NEAR_KNOWN_SUMS, NONE_NEAR, worth_simulating
+from heterps_agents.finishing.strategies import (
+    NEAR_KNOWN_SUMS,
+    NEAR_MOVES,
+    NONE_NEAR,
+    worth_simulating,
+)
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.learned.efforts import effort_named, harder
@@ -124,11 +129,12 @@ class Chains:
         """
         merged, least = problem.over_nodes, least_cost(problem)
         most_stages = effort_named(self.effort).simulated_stages // (1 if merged is None else 2)
-        # Where a plan with options is known already, small gains are not worth the time.
-        descends = math.isinf(question.budget.known_cost)
+        # Where time is limited and a plan with options is known already, other searches win more.
+        known_cost, is_hurried = question.budget.known_cost, question.budget.has_time_limit
+        descends = math.isinf(known_cost) or not is_hurried
         settings = Simulations(self.name, most_stages, least, descends)
         lists = [Shortlist(problem, question, settings)]
-        lists[0].consider(codes)
+        lists[0].consider(codes, most=math.inf if is_hurried else NEAR_MOVES * known_cost)
         if merged is not None and not question.budget.is_exhausted:
             other = Question.of(merged, question.budget, question.seed)
             codes = [c for c in over_nodes(merged, other) if math.isfinite(other.cost(c))]

@@ -175,7 +175,7 @@ def test_auto_without_the_exact_solver_is_never_worse_than_greedy(
     monkeypatch.setattr("heterps_agents.auto.chains.effort_named", lambda name: effort)
     plan = planner_named("auto").plan(problem, Budget())
     greedy = planner_named("greedy").plan(problem, Budget())
-    assert plan.bound.status == "bounded"
+    assert plan.bound.status != "proven"
     assert plan.planner == "auto"
     assert simulated_cost_of(problem, plan) <= simulated_cost_of(problem, greedy) * 1.005
 

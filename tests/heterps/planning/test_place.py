@@ -154,7 +154,7 @@ def test_a_limit_in_time_is_for_all_sizes_and_the_best_is_improved() -> None:
     problem = load_problem("gpt2", "a100-v100-t4", global_batch_size=16, strategy=OPEN)
     budget = Budget(cpu_seconds=2)
     result = place(problem, "auto", budget=budget)
-    assert budget.is_exhausted
+    assert budget.time_share > 1 - one_size.PROOF_PART
     assert result.plan.planner == "auto"
     found = [entry.found for entry in result.tried_sizes if entry.found is not None]
     assert min(found) == pytest.approx(result.estimate.step_time_s)
