@@ -178,8 +178,9 @@ def plan_as_clocked(problem: Problem, question: Question, code: Code) -> Plan:
             for stage in prepared.plan.stages
         )
     )
-    raised = raised.timed(prepared_step_time_s(raised))
-    is_faster = prepared_step_time_s(raised) < prepared_step_time_s(prepared)
+    raised_s = prepared_step_time_s(raised)
+    is_faster = raised_s < prepared_step_time_s(prepared)
+    raised = raised.timed(raised_s)
     return raised.plan if is_faster and prepared_is_feasible(raised) else prepared.plan
 
 

@@ -3,7 +3,8 @@
 The rule keeps all devices busy where messages take no time. Behind a slow link a gradient comes
 back late, and the stages in front of it stand still with all that they may hold; with a few more
 they go on, as far as memory has room (eager 1F1B: Zhuang et al., On Optimizing the Communication
-of Model Parallelism, 2023). What helps is found by trying: stages of equal layers, and all.
+of Model Parallelism, 2023). How many round trips need is where searches begin; on a finished plan
+more are tried, for stages of equal layers and for all, and what helps nothing is taken back.
 """
 
 from __future__ import annotations
