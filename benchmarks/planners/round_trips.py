@@ -5,8 +5,9 @@
 
 Placements are those that walks by the clock pass on development problems of the field, 1F1B. Each
 is simulated with what 1F1B's rule lets stages hold, with three more on all of them, with what round
-trips need (`heterps_envs.closed_form.round_trips`), and it is clocked with the last. All are
-divided by the best plan that `choose_in_flight` finds from any of them.
+trips need (`heterps_envs.closed_form.round_trips`), and it is clocked with the last. The closed
+form says what it takes with as many as fit and, as `formula_by_rule`, with what the rule says. All
+are divided by the best plan that `choose_in_flight` finds from any of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.plan_choices.in_flight_choice import choose_in_flight, with_more_in_flight
 from heterps_agents.search.greedy import greedy_code
+from heterps_envs.closed_form.formula import evaluate
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.field import CASES, field_problem
 from heterps_envs.schedule.in_flight import as_memory_allows, in_flight_of_stages
@@ -34,7 +36,7 @@ SEED, DEVICES, QUICK_DEVICES = 2210, range(4, 65), range(4, 9)
 CHANGES, CHOICE_CPU_S = 4000, 4.0
 # More on all stages, as before round trips were counted.
 MORE = 3
-WAYS = ("rule", "three_more", "round_trips", "clock")
+WAYS = ("rule", "three_more", "round_trips", "clock", "formula", "formula_by_rule")
 
 
 def main() -> None:
@@ -78,6 +80,10 @@ def _over_best(problem: Problem) -> Iterator[dict[str, float]]:
             for way in ways
         ]
         seconds += clocked_costs(view, question, [code])
+        kernel = question.kernel
+        for by_rule in (False, True):
+            own = kernel._replace(holds_by_rule=by_rule)
+            seconds.append(float(evaluate(code[None], own)[0][0]))
         yield {way: each / best_s for way, each in zip(WAYS, seconds, strict=True)}
 
 

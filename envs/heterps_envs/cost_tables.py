@@ -85,6 +85,7 @@ class CostTables:
         rings: Links of gradient all-reduces; None: those between the devices of a class.
         options: What options hold, where there are more than one for each class; the bytes above
             are then those of a stage on one device.
+        holds_by_rule: Stages hold what the rule of 1F1B says, and no more where memory has room.
     """
 
     num_micro_batches: int
@@ -103,6 +104,7 @@ class CostTables:
     inverse_bandwidth_s_per_byte: Floats
     rings: RingLinks | None = None
     options: StageOptions | None = None
+    holds_by_rule: bool = False
 
     @property
     def num_layers(self) -> int:

@@ -67,6 +67,7 @@ class Problem(ProblemLayers):
         return CostTables(
             num_micro_batches=job.num_micro_batches,
             is_gpipe=job.schedule == "gpipe",
+            holds_by_rule=job.schedule not in ("gpipe", "1f1b"),
             forward_s=self.layer_times.forward_s,
             backward_s=self.layer_times.backward_s,
             optimizer_s=self.layer_times.optimizer_s,

@@ -190,7 +190,7 @@ class _Fit:
         enough = (least <= tables.memory_bytes) & (tables.most_replicas > 0)
         self.has_room = enough  # (L, O)
         held = tables.num_micro_batches
-        if not tables.is_gpipe:
+        if tables.holds_by_rule:
             held = min(held, int(tables.device_count.sum()))
         everything = (self._alone + held * options.activation_bytes).sum(axis=0)
         self._is_never_full = everything <= tables.memory_bytes

@@ -70,7 +70,8 @@ def perceptron_plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _placed(folder: Path, model: str) -> Path:
     path = folder / "plan.yaml"
+    asked = "-c", "local-emulated", "-p", "exact", "--shard-state", "never"
     with pytest.raises(SystemExit) as stop:
-        main(["place", model, "-c", "local-emulated", "-p", "exact", "-o", str(path)])
+        main(["place", model, *asked, "-o", str(path)])
     assert not stop.value.code
     return path

@@ -11,7 +11,7 @@ FOLDERS = ("configs", "envs", "agents", "runtime", "heterps", "benchmarks", "tes
 # Import roots, which are no part of a module's name.
 ROOTS = ("configs", "envs", "agents", "runtime")
 HELPERS = ("helper", "checked_helper", "uncounted_helper")
-DECORATORS = ("njit", "kernel", "checked", "uncounted", "inlined", *HELPERS)
+DECORATORS = ("njit", "kernel", "checked", "uncounted", "inlined", "merged", *HELPERS)
 
 
 def test_helpers_are_called_by_kernels_alone() -> None:

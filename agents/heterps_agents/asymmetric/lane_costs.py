@@ -115,5 +115,5 @@ def _tables(problem: Problem, ways: Iterable[tuple[int, int, Memory]]) -> LaneTa
         output_bytes=np.ascontiguousarray(problem.tables.output_bytes, dtype=float),
         links=problem.links.by_node,
         is_gpipe=problem.tables.is_gpipe,
-        is_open=problem.job.schedule == "1f1b",
+        is_open=not problem.tables.holds_by_rule,
     )

@@ -67,7 +67,7 @@ class View(NamedTuple):
 
     def beside(self, share: int, others: float, counted: float) -> Beside:
         """A pipeline's share, beside so many others."""
-        is_open = self.problem.job.schedule == "1f1b"
+        is_open = not self.problem.tables.holds_by_rule
         return Beside(share, others, self.latency_s, self.s_per_byte, counted, is_open)
 
     def steps_s(self, stages: Stages, others: int, counted: float, most: int) -> Floats:

@@ -6,7 +6,7 @@ and each of them keeps the limit on the step time only where its round trip, and
 the cut, is short enough. Both have a best value for each state, over all stages that the devices
 left allow: the least delay, and the largest fill. They belong to different placements, so they are
 bounds; but a state says how many devices stand behind it, hence how many micro-batches each stage
-in front holds in flight, so memory and waiting are exact in them. What is behind is known only by
+in front must hold, so memory and waiting are exact in them. What is behind is known only by
 bounds: the seconds of its layers on their fastest class, and the devices that they need at least.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_agents.exact.kernels import largest_total_after, link_s
+from heterps_agents.exact.kernels import link_s, total_and_held
 from heterps_agents.exact.state import Ports, can_be_reached
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.formula import in_flight, never_helps, stage_after_option_s
@@ -41,14 +41,6 @@ class Needs(NamedTuple):
     worth: Floats
 
 
-class _Rules(NamedTuple):
-    """How a stage waits, by its replicas and those behind it; (R + 1, N + 1) each."""
-
-    others_held: Floats  # Micro-batches in flight beside one.
-    rounds: Floats
-    waits_twice: NDArray[np.bool_]
-
-
 class _States(NamedTuple):
     """The states, and what a placement through them must keep.
 
@@ -61,7 +53,7 @@ class _States(NamedTuple):
         latest_s: (L, S) largest step time that is of use, by the cut and the devices behind it.
         limit_s: The largest of them.
         needs: Of the layers behind each cut.
-        rules: How stages wait.
+        rules: (R + 1, N + 1) micro-batches in flight by a stage's replicas and those behind it.
     """
 
     used: Integers
@@ -73,7 +65,7 @@ class _States(NamedTuple):
     latest_s: Floats
     limit_s: float
     needs: Needs
-    rules: _Rules
+    rules: Integers
 
 
 class _Stage(NamedTuple):
@@ -86,6 +78,8 @@ class _Stage(NamedTuple):
         forward_s, compute_s: Of one micro-batch.
         work_s: Of all micro-batches of a replica.
         after_s: All-reduce and optimizer.
+        share: Micro-batches of the busiest replica.
+        most_held: How many of them it has room for; 0 where the rule decides.
         least_total, largest_total: Replicas that may stand behind it.
         least_round_trip_s: What the message behind it and the rest take at least.
         latest_end_s: From the front to the end of the stage at most.
@@ -99,6 +93,8 @@ class _Stage(NamedTuple):
     compute_s: float
     work_s: float
     after_s: float
+    share: int
+    most_held: int
     least_total: int
     largest_total: int
     least_round_trip_s: float
@@ -182,23 +178,17 @@ def completions(
     return delay_s, fill_s, work
 
 
-def _rules(kernel: KernelTables, devices: int, replicas: int) -> _Rules:
-    others, rounds = np.zeros((2, replicas + 1, devices + 1))
-    twice = np.zeros((replicas + 1, devices + 1), np.bool_)
-    _write_rules(kernel.num_micro_batches, kernel.is_gpipe, others, rounds, twice)
-    return _Rules(others, rounds, twice)
+def _rules(kernel: KernelTables, devices: int, replicas: int) -> Integers:
+    rules = np.zeros((replicas + 1, devices + 1), np.int64)
+    _write_rules(kernel.num_micro_batches, kernel.is_gpipe, rules)
+    return rules
 
 
 @uncounted
-def _write_rules(
-    num_micro_batches: int, is_gpipe: bool, others: Any, rounds: Any, twice: Any
-) -> None:
-    for row in range(1, others.shape[0]):
-        share = (num_micro_batches + row - 1) // row
-        for behind in range(others.shape[1]):
-            held = in_flight(num_micro_batches, is_gpipe, row, behind)
-            others[row, behind], rounds[row, behind] = held - 1, (share + held - 1) // held
-            twice[row, behind] = share > held
+def _write_rules(num_micro_batches: int, is_gpipe: bool, rules: Any) -> None:
+    for replicas in range(1, rules.shape[0]):
+        for behind in range(rules.shape[1]):
+            rules[replicas, behind] = in_flight(num_micro_batches, is_gpipe, replicas, behind)
 
 
 @checked
@@ -260,9 +250,10 @@ def _put_stages(
             continue
         share = (k.num_micro_batches + replicas - 1) // replicas
         latest_end_s = limit_s - 2.0 * least_latency - (share + 1) * least_transfer
-        most_total = space.rules.rounds.shape[1] - 1 - replicas
+        most_total = space.rules.shape[1] - 1 - replicas
         for start in range(stop - 1, -1, -1):
-            largest = min(most_total, largest_total_after(k, start, stop, kind, replicas))
+            largest, held = total_and_held(k, start, stop, kind, replicas)
+            largest = min(most_total, largest)
             forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
             compute = k.compute_prefix_s[stop, kind] - k.compute_prefix_s[start, kind]
             after = stage_after_option_s(k, start, stop, kind, replicas)
@@ -270,8 +261,8 @@ def _put_stages(
                 break
             stage = _Stage(
                 pool.first[start, port], replicas, replicas * size,
-                replicas * space.shift[kind], forward, compute, share * compute, after,
-                least_total, largest, least_message + space.needs.fill_s[stop], latest_end_s,
+                replicas * space.shift[kind], forward, compute, share * compute, after, share,
+                held, least_total, largest, least_message + space.needs.fill_s[stop], latest_end_s,
             )  # fmt: skip
             tried += _put_stage(pool, space.rules, stage, ends)
     return share, tried
@@ -283,14 +274,17 @@ def _put_stage(pool: Any, rules: Any, stage: Any, ends: Any) -> int:
     tried, replicas, compute_s = 0, stage.replicas, stage.compute_s
     backward_s = compute_s - stage.forward_s
     shorter, longer = min(stage.forward_s, backward_s), max(stage.forward_s, backward_s)
+    held, per_round, hidden, both_hidden = 0, 0.0, 0.0, 0.0
     for total in range(stage.least_total, stage.largest_total + 1):
         begin, end = stage.first[total + replicas], stage.first[total + replicas + 1]
         if begin == end:
             continue
-        per_round = 1.0 / rules.rounds[replicas, total]
-        hidden = rules.others_held[replicas, total] * shorter
-        both_hidden = rules.others_held[replicas, total] * longer + hidden
-        twice = rules.waits_twice[replicas, total]
+        if held == 0 or rules[replicas, total] > held:  # the rule grows with what stands behind
+            held = max(stage.most_held, rules[replicas, total])
+            per_round = 1.0 / ((stage.share + held - 1) // held)
+            hidden = (held - 1) * shorter
+            both_hidden = (held - 1) * longer + hidden
+        twice = stage.share > held
         for row in range(begin, end):
             if pool.used[row] < stage.devices:
                 break

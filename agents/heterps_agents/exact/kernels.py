@@ -23,12 +23,17 @@ SAME = 1e-12
 
 
 @uncounted
-def largest_total_after(k: Any, start: int, stop: int, option: int, replicas: int) -> int:
-    """How many replicas may stand after a stage so that it is of use; -1: it never is.
+def total_and_held(k: Any, start: int, stop: int, option: int, replicas: int) -> tuple[int, int]:
+    """How many replicas may stand after a stage so that it is of use, and what it has room for.
 
     Its memory must suffice. And where one replica less has the same share of the micro-batches,
-    the last one is there for the stages before it, which then hold more in flight; with so many
-    replicas after it they hold all of them, it is idle, unless it shares their state.
+    the last one is there for its own memory and for the stages before it, by the rule of 1F1B;
+    with so many replicas after it they hold all of them, it is idle, unless it shares their state.
+
+    Returns:
+        At most so many, -1 where it never is of use; and the micro-batches that each of its own
+        replicas has room for, 0 where the rule decides
+        (`heterps_envs.closed_form.formula.most_in_flight`).
     """
     state_bytes = stage_state_bytes(k, start, stop, option, replicas)
     prefix, memory_bytes = k.activation_prefix_bytes, k.memory_bytes[option]
@@ -42,13 +47,13 @@ def largest_total_after(k: Any, start: int, stop: int, option: int, replicas: in
     ):
         most = k.num_micro_batches - replicas
     if state_bytes + share * activation_bytes <= memory_bytes:
-        return most
+        return most, 0 if k.holds_by_rule else share
     held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, 0)
     if state_bytes + held * activation_bytes > memory_bytes:
-        return -1
+        return -1, 0
     while state_bytes + (held + 1) * activation_bytes <= memory_bytes:
         held += 1
-    return min(most, (held - 1) * replicas)
+    return min(most, (held - 1) * replicas), 0 if k.holds_by_rule else held
 
 
 @uncounted_helper
@@ -254,7 +259,7 @@ def _extend(
     share = (k.num_micro_batches + replicas - 1) // replicas
     shift, port = replicas * space.shift[kind], space.port_of_option[kind]
     for start in range(stop - 1, earliest - 1, -1):
-        largest = largest_total_after(k, start, stop, kind, replicas)
+        largest, most = total_and_held(k, start, stop, kind, replicas)
         while count > 0 and space.totals[reached.state[count - 1]] > largest:
             count -= 1
         forward = k.forward_prefix_s[stop, kind] - k.forward_prefix_s[start, kind]
@@ -271,7 +276,8 @@ def _extend(
             rest_s = compute + reached.behind_s[index]
             if rest_s > room or fill > space.most_fill_s[start, port, state]:
                 continue
-            busy = stage_work_s(forward, compute - forward, round_trip, share, reached.link[index])
+            held = max(most, reached.link[index])
+            busy = stage_work_s(forward, compute - forward, round_trip, share, held)
             rest_s = max(rest_s, busy + after)
             if rest_s > room:
                 continue

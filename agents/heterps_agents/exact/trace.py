@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heterps_agents.exact.kernels import SAME, largest_total_after, link_s
+from heterps_agents.exact.kernels import SAME, link_s, total_and_held
 from heterps_envs.closed_form.formula import (
     in_flight,
     never_helps,
@@ -90,12 +90,12 @@ def _behind(
     forward = k.forward_prefix_s[stop, option] - k.forward_prefix_s[start, option]
     compute = k.compute_prefix_s[stop, option] - k.compute_prefix_s[start, option]
     after = stage_after_option_s(k, start, stop, option, replicas)
-    largest = largest_total_after(k, start, stop, option, replicas)
+    largest, most = total_and_held(k, start, stop, option, replicas)
     if total > largest or share * compute + after > target_s:
         return -1, 0
     if stop == k.num_layers:
         return (0 if state == 0 and compute <= target_fill_s else -1), 0
-    held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, total)
+    held = max(most, in_flight(k.num_micro_batches, k.is_gpipe, replicas, total))
     for neighbour in range(len(space.option_of_port)):
         latency, transfer = link_s(k, stop, option, space.option_of_port[neighbour])
         message, link = 2.0 * (latency + transfer), 2.0 * latency + (share + 1) * transfer

@@ -70,23 +70,6 @@ _REMEMBERED = 1 << 16
 MOST_SEEN, RAISED = 500, 0.02
 
 
-class _Clock(NamedTuple):
-    """What the clock knows of a problem besides its tables.
-
-    Attributes:
-        shared: Parameters that several layers share.
-        is_open: Whether stages may hold more micro-batches than by the rule of their schedule.
-    """
-
-    shared: SharedParameters
-    is_open: bool
-
-    @classmethod
-    def of(cls, problem: Problem) -> _Clock:
-        shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
-        return cls(shared, problem.job.schedule == "1f1b")
-
-
 class _Walk(NamedTuple):
     """Where a walk is.
 
@@ -136,7 +119,7 @@ def best_by_clock(
             has very many passes.
         threshold: A change may be so much worse in the beginning, of what the placement costs.
     """
-    clock = _Clock.of(problem)
+    shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
     costs = clocked_costs(problem, question, codes)
     pool = list(zip(costs, codes, strict=True))
     num_stages = max(len(decode(code, question.options)) for code in codes)
@@ -147,21 +130,25 @@ def best_by_clock(
         found = []
         for index, (_, code) in enumerate(sorted(pool, key=lambda entry: entry[0])[:number]):
             own = question._replace(seed=question.seed + index)
-            found += _walked(own, code, changes // number, clock, threshold)
+            found += _walked(own, code, changes // number, shared, threshold)
         pool, number = found, -(-number // 3) if number > 2 else 0
     return [code for _, code in sorted(found, key=lambda entry: entry[0])]
 
 
 def _walked(
-    question: Question, start: Code, num_changes_tried: int, clock: _Clock, threshold: float
+    question: Question,
+    start: Code,
+    num_changes_tried: int,
+    shared: SharedParameters,
+    threshold: float,
 ) -> list[tuple[float, Code]]:
     """The best placements on a walk, with their costs; the start alone, where none is better."""
-    walk, budget = _begin(question, start, clock), question.budget
+    walk, budget = _begin(question, start, shared), question.budget
     rng, done = np.random.default_rng(question.seed), 0
     while done < num_changes_tried and not budget.is_exhausted:
         numbers = rng.integers(0, 1 << 30, (min(DRAWN, num_changes_tried - done), _NUMBERS))
         own = threshold * (1 - max(done / num_changes_tried, budget.time_share))
-        _go_on(question.kernel, question.goal, clock, walk, numbers, own)
+        _go_on(question.kernel, question.goal, shared, walk, numbers, own)
         done += len(numbers)
     count = int(walk.num_bests[0])
     rows = [number % MOST_BEST for number in range(max(count - MOST_BEST, 0), count)]
@@ -170,17 +157,17 @@ def _walked(
 
 def clocked_costs(problem: Problem, question: Question, codes: list[Code]) -> list[float]:
     """Step times of placements by the clock, in the links of a view."""
-    clock = _Clock.of(problem)
-    return [float(_code_cost(code, question.kernel, clock)) for code in codes]
+    shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
+    return [float(_code_cost(code, question.kernel, shared)) for code in codes]
 
 
-def _begin(question: Question, start: Code, clock: _Clock) -> _Walk:
+def _begin(question: Question, start: Code, shared: SharedParameters) -> _Walk:
     kernel = question.kernel
     stages = np.zeros((3, kernel.num_layers + 1, 3), np.int64)
     counts, bests = np.zeros(5, np.int64), np.zeros((MOST_BEST, len(start)), np.int32)
     counts[_CURRENT] = counts[_BEST] = read_stages(start, stages[_CURRENT])
     stages[_BEST], bests[0] = stages[_CURRENT], start
-    costs = np.full(2, float(_code_cost(start, kernel, clock)))
+    costs = np.full(2, float(_code_cost(start, kernel, shared)))
     used = np.zeros(kernel.num_classes, np.int64)
     best_costs = np.full(MOST_BEST, costs[0])
     num_bests, seen = np.ones(1, np.int64), np.zeros(_REMEMBERED, np.uint64)
@@ -189,14 +176,14 @@ def _begin(question: Question, start: Code, clock: _Clock) -> _Walk:
 
 
 @njit(**ALLOCATING)
-def _code_cost(code: Any, k: Any, clock: Any) -> float:
+def _code_cost(code: Any, k: Any, shared: Any) -> float:
     stages = np.empty((k.num_layers, 3), np.int64)
     count = read_stages(code, stages)
-    return clocked_step_time_s(stages, count, k, clock.shared, math.inf, clock.is_open)  # type: ignore[no-any-return]
+    return clocked_step_time_s(stages, count, k, shared, math.inf)  # type: ignore[no-any-return]
 
 
 @njit(**ALLOCATING)
-def _go_on(k: Any, goal: Any, clock: Any, walk: Any, numbers: Any, threshold: float) -> None:
+def _go_on(k: Any, goal: Any, shared: Any, walk: Any, numbers: Any, threshold: float) -> None:
     """Tries a change for each row of numbers."""
     stages, counts, costs, used, bests, best_costs, num_bests, seen, seen_s = walk
     for index in range(len(numbers)):
@@ -225,7 +212,7 @@ def _go_on(k: Any, goal: Any, clock: Any, walk: Any, numbers: Any, threshold: fl
         if seen[place] == hashed:
             step_time_s = seen_s[place]
         else:
-            step_time_s = clocked_step_time_s(trial, changed, k, clock.shared, most, clock.is_open)
+            step_time_s = clocked_step_time_s(trial, changed, k, shared, most)
             if step_time_s <= most:
                 seen[place], seen_s[place], counts[_SINCE_NEW] = hashed, step_time_s, 0
         if step_time_s >= most or step_time_s > goal.floor_s:

@@ -31,7 +31,7 @@ from heterps_envs.closed_form.formula import (
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.objective import STEP_TIME, code_of, reverse_stages, search_cost
-from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted, uncounted_helper
+from heterps_envs.compiled import MINUS_ONE, ZERO, merged, uncounted, uncounted_helper
 from heterps_envs.cost_tables import CostTables
 
 # The layers before a stage delay it at least by their compute on the fastest class; in fact by
@@ -277,7 +277,7 @@ def _place(k: Any, cuts: Any, option_price: Any, target_s: float, stages: Any, u
     return count
 
 
-@uncounted_helper
+@merged
 def _grow(k: Any, built: Any, kind: int, replicas: int, delay_s: Any, target_s: float) -> int:
     """First layer of the longest stage before what is built; its `stop` where there is none."""
     stop, behind_s, fill_s, next_kind, total = built

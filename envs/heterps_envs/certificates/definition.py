@@ -35,6 +35,20 @@ def stage_bytes(tables: CostTables, start: int, stop: int, replicas: int, behind
     return _sum(tables.state_bytes, start, stop) + held * _sum(tables.activation_bytes, start, stop)
 
 
+def most_in_flight(tables: CostTables, stage: PlainStage, behind: int) -> int:
+    """Micro-batches that a replica has in flight: those that it must, or all that fit."""
+    must = in_flight(tables, stage.replicas, behind)
+    if tables.is_gpipe or tables.holds_by_rule:
+        return must
+    share = math.ceil(tables.num_micro_batches / stage.replicas)
+    state = _sum(tables.state_bytes, stage.start, stage.stop)
+    kept = _sum(tables.activation_bytes, stage.start, stage.stop)
+    room = float(tables.memory_bytes[stage.kind]) - state
+    if share * kept <= room:
+        return share
+    return max(must, math.floor(room / kept)) if room > 0 else must
+
+
 def closed_form_s(tables: CostTables, stages: Sequence[PlainStage]) -> float:
     """Step time of a placement, stages front first, whether its memory suffices or not."""
     compute_s = [_sum(tables.compute_s[:, each.kind], each.start, each.stop) for each in stages]
@@ -52,9 +66,7 @@ def closed_form_s(tables: CostTables, stages: Sequence[PlainStage]) -> float:
     longest_s = 0.0
     for index, each in enumerate(stages):
         share = math.ceil(tables.num_micro_batches / each.replicas)
-        held = in_flight(
-            tables, each.replicas, sum(other.replicas for other in stages[index + 1 :])
-        )
+        held = most_in_flight(tables, each, sum(one.replicas for one in stages[index + 1 :]))
         forward_s = _sum(tables.forward_s[:, each.kind], each.start, each.stop)
         round_trip_s = 2 * message_s[index] + sum(passed_s[index + 1 :])
         waits = [

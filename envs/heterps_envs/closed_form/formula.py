@@ -2,7 +2,8 @@
 
 With stages numbered from the front, `C_s = F_s + B_s` the forward and backward seconds of one
 micro-batch, `X_s` one message over the cut behind stage s, `m_s = ceil(M / k_s)` micro-batches for
-each of its `k_s` replicas, and `h_s` of them in flight at most:
+each of its `k_s` replicas, and `h_s` of them in flight at most (all that memory has room for, and
+at least what the rule of 1F1B says, `in_flight`, without which a placement does not fit):
 
     fill_s  = sum over j < s of (C_j + 2 X_j)          a micro-batch comes in, its gradient goes out
     R_s     = 2 X_s + sum over j > s of (C_j + 2 X_j)  from its forward to its backward pass here
@@ -14,32 +15,36 @@ each of its `k_s` replicas, and `h_s` of them in flight at most:
 
 For equal stages and free links this is the usual `sum_s C_s + (M - 1) max_s C_s`. For unequal ones
 it is tighter: work behind the slowest stage hides under it. (Where all micro-batches are in flight,
-as in GPipe, the two waits are one wait, and only the longer one counts.)
+as in GPipe, the two waits are one wait, and only the longer one counts.) More in flight never takes
+longer here, so no number of them need be chosen: that they all fit is what shortens the wait.
+`heterps_envs.closed_form.round_trips` says how many a plan then holds.
 
 Why no schedule is faster. From the end of a forward pass of stage s to the start of its backward
 pass at least `R_s` goes by. Before the first backward pass a replica runs at most `h_s - 1` more
 forward passes, after the last forward pass at most `h_s - 1` backward passes: the rest of `R_s` is
-spent waiting. And the micro-batches 0, h, 2 h, ... of a replica follow each other, each taking
-`C_s + R_s`. So without all-reduce and optimizer, whose seconds may overlap with the drain, the
-closed form is a lower bound of every simulated step, under the assumptions that it makes: every
-micro-batch is full, no stage takes less than its layers, every link is as slow as the slowest
-between its classes, and back as it is there, and a replica sends all its messages over one link. It
-leaves out the all-reduce of parameters that are tied across stages, and replicas that wait for
-their turn.
+spent waiting. And the micro-batches 0, h, 2 h, ... of a replica follow each other, each taking `C_s
++ R_s`. So without all-reduce and optimizer, whose seconds may overlap with the drain, the closed
+form is a lower bound of every simulated step, however many of the micro-batches that fit a stage
+holds, under the assumptions that it makes: every micro-batch is full, no stage takes less than its
+layers, every link is as slow as the slowest between its classes, and back as it is there, and a
+replica sends all its messages over one link. It leaves out the all-reduce of parameters that are
+tied across stages, and replicas that wait for their turn.
 
 How close: over thousands of random chains on unlike devices and links, 95 of 100 simulate within
-1.5 % of it under 1F1B and none beyond 13 %; under GPipe 15 % and 31 % (a test holds limits).
+1.0 % of it under 1F1B, with as many in flight as round trips need, and none beyond 11 %; under
+GPipe 15 % and 31 % (a test holds limits).
 
-All that holds for GPipe and 1F1B. For the schedules interleaved and zero-bubble planners use the
-form of 1F1B, and it is a bound of neither side: a micro-batch that only waits for a chunk, or for
-the part of a backward pass that computes gradients of inputs, is back sooner than after `C_j`. With
-one stage on each device interleaved is 1F1B. `heterps_envs.simulator.plan_bound` bounds any plan
-under any schedule from below.
+All that holds for GPipe and 1F1B. For the schedules interleaved and zero-bubble, whose stages hold
+what their rules say, planners use the form of 1F1B by its rule (`holds_by_rule`), and it is a bound
+of neither side: a micro-batch that only waits for a chunk, or for the part of a backward pass that
+computes gradients of inputs, is back sooner than after `C_j`. With one stage on each device
+interleaved is 1F1B. `heterps_envs.simulator.plan_bound` bounds any plan under any schedule from
+below.
 
 Stages are appended from the back to the front. Of what is built, two numbers matter: its step time
 (`behind_s`) and its share of the fill (`fill_s`); the closed form only grows with either. The
-devices used say how many micro-batches a stage holds in flight, so its memory is known when it is
-built.
+devices used say how many micro-batches a stage must hold, so what memory it needs is known when it
+is built.
 """
 
 from __future__ import annotations
@@ -53,7 +58,7 @@ from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.kernel_tables import KernelTables
-from heterps_envs.compiled import MINUS_ONE, ZERO, checked, uncounted, uncounted_helper
+from heterps_envs.compiled import MINUS_ONE, ZERO, checked, merged, uncounted, uncounted_helper
 
 # One layer of a coded placement (int32): bits 0-7 stage option, bit 8 a cut behind this layer
 # although the next one has the same option, bits 9-20 replicas - 1 of the stage. The replicas are
@@ -66,7 +71,7 @@ FITS, OUT_OF_DEVICES, OUT_OF_MEMORY = 0, 1, 2
 
 @njit(cache=True, inline="always")
 def in_flight(num_micro_batches: int, is_gpipe: bool, replicas: int, replicas_behind: int) -> int:
-    """Micro-batches whose activations one replica of a stage holds at most.
+    """Micro-batches whose activations one replica of a stage must have room for.
 
     1F1B with one replica everywhere: the stages behind it, plus one. With replicas the stage must
     keep all devices behind it busy: the same rule counted in devices, shared by its own replicas.
@@ -81,6 +86,20 @@ def in_flight(num_micro_batches: int, is_gpipe: bool, replicas: int, replicas_be
     if is_gpipe:
         return share
     return min(share, (replicas + replicas_behind + replicas - 1) // replicas)
+
+
+@njit(cache=True, inline="always")
+def most_held(share: int, room_bytes: float, kept_bytes: float) -> int:
+    """Micro-batches of a replica for which there is room.
+
+    Args:
+        share: Those that it has.
+        room_bytes: For activations; negative where even the state has none.
+        kept_bytes: Of one micro-batch.
+    """
+    if share * kept_bytes <= room_bytes:
+        return share
+    return int(max(room_bytes, 0.0) / kept_bytes) if kept_bytes > 0.0 else 0
 
 
 @njit(cache=True, inline="always")
@@ -150,6 +169,25 @@ def stage_bytes(k: Any, start: int, stop: int, option: int, replicas: int, held:
     return stage_state_bytes(k, start, stop, option, replicas) + held * kept  # type: ignore[no-any-return]
 
 
+@njit(cache=True, inline="always")
+def most_in_flight(k: Any, start: int, stop: int, option: int, replicas: int, share: int) -> int:
+    """Micro-batches that a replica may hold so that it waits less; 0 where the rule decides.
+
+    Args:
+        k: `KernelTables`.
+        start: First layer of the stage.
+        stop: The layer behind it.
+        option: Its option.
+        replicas: Its replicas.
+        share: Micro-batches of the busiest replica.
+    """
+    if k.holds_by_rule:
+        return 0
+    kept = k.activation_prefix_bytes[stop, option] - k.activation_prefix_bytes[start, option]
+    state = stage_state_bytes(k, start, stop, option, replicas)
+    return most_held(share, k.memory_bytes[option] - state, kept)
+
+
 class Built(NamedTuple):
     """The stages that are built, from the back.
 
@@ -196,7 +234,7 @@ def step_with_stage_s(
     return max(longest, compute + 2.0 * latency_s + (share + 1) * transfer_s)  # type: ignore[no-any-return]
 
 
-@uncounted
+@merged
 def append_stage(
     k: Any, start: int, stop: int, kind: int, replicas: int, held: int, built: Any
 ) -> tuple[float, float]:
@@ -208,13 +246,14 @@ def append_stage(
         stop: The layer behind it.
         kind: Its option.
         replicas: Its replicas.
-        held: From `in_flight`.
+        held: From `in_flight`; where that is open, as many as memory has room for.
         built: `Built`.
 
     Returns:
         Step time and fill with the stage.
     """
     share = (k.num_micro_batches + replicas - 1) // replicas
+    held = max(held, most_in_flight(k, start, stop, kind, replicas, share))
     after = stage_after_option_s(k, start, stop, kind, replicas)
     return put_in_front(k, start, stop, kind, share, held, after, built)
 

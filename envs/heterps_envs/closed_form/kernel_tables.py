@@ -38,6 +38,8 @@ class KernelTables(NamedTuple):
     node_size: NDArray[np.int64]  # (O,)
     ring_latency_s: Floats  # (O, 2)
     ring_inverse_bandwidth: Floats  # (O, 2)
+    # Last: before the arrays it makes calls that copy them a third slower.
+    holds_by_rule: bool
 
 
 def kernel_tables(tables: CostTables) -> KernelTables:
@@ -77,6 +79,7 @@ def kernel_tables(tables: CostTables) -> KernelTables:
         node_size=rings.node_size,
         ring_latency_s=rings.latency_s,
         ring_inverse_bandwidth=rings.inverse_bandwidth_s_per_byte,
+        holds_by_rule=tables.holds_by_rule,
     )
 
 
@@ -108,6 +111,7 @@ def cost_tables(kernel: KernelTables) -> CostTables:
     return CostTables(
         num_micro_batches=kernel.num_micro_batches,
         is_gpipe=kernel.is_gpipe,
+        holds_by_rule=kernel.holds_by_rule,
         forward_s=forward_s,
         backward_s=np.diff(kernel.compute_prefix_s, axis=0) - forward_s,
         optimizer_s=np.diff(kernel.optimizer_prefix_s, axis=0),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from heterps_envs.closed_form.formula import (
     Built,
     in_flight,
+    most_held,
     stage_after_option_s,
     stage_state_bytes,
     step_with_stage_s,
@@ -19,7 +20,6 @@ from heterps_envs.compiled import (
     MINUS_ONE,
     ZERO,
     checked,
-    inlined,
     uncounted,
     uncounted_helper,
 )
@@ -116,22 +116,8 @@ def held_by(stage: Any, beside: Any, is_gpipe: bool, behind: int) -> int:
         return 0
     if is_gpipe or behind == 0 or not beside.is_open:
         return held
-    return most_held(held, stage.share, stage.room_bytes - stage.state_bytes, stage.kept_bytes)
-
-
-@inlined
-def most_held(held: int, share: int, room_bytes: float, kept_bytes: float) -> int:
-    """Micro-batches that a replica holds where that is open: those that it must, or all that fit.
-
-    Args:
-        held: Those that it must, for which there is room.
-        share: Those that it has.
-        room_bytes: For activations.
-        kept_bytes: Of one micro-batch.
-    """
-    if share * kept_bytes <= room_bytes:
-        return share
-    return max(held, int(room_bytes / kept_bytes))
+    room_bytes = stage.room_bytes - stage.state_bytes
+    return max(held, most_held(stage.share, room_bytes, stage.kept_bytes))
 
 
 @uncounted

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form.formula import stage_work_s
+from heterps_envs.closed_form.formula import most_held, stage_work_s
 from heterps_envs.compiled import ALLOCATING, HELPER, ZERO, uncounted_helper
 from heterps_envs.lanes.arrays import Lanes, Parts
-from heterps_envs.lanes.beside import most_held
 from heterps_envs.lanes.sums import sum_gradients
 from heterps_envs.lanes.ways import pass_block, read_plan
 
@@ -168,7 +167,7 @@ def _held(t: Any, p: Any, i: int, room: float) -> int:
     held: int = share if t.is_gpipe else min(share, (2 * alike + p.behind[i] - 1) // alike)
     if held * kept_bytes > room_bytes:
         return 0
-    return most_held(held, share, room_bytes, kept_bytes) if t.is_open else held
+    return max(held, most_held(share, room_bytes, kept_bytes)) if t.is_open else held
 
 
 @uncounted_helper

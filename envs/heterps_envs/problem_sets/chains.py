@@ -102,7 +102,7 @@ def _arrays(tables: CostTables) -> Iterator[tuple[str, Any]]:
             yield from found._asdict().items()
         elif isinstance(found, StageOptions):
             yield from ((own.name, getattr(found, own.name)) for own in fields(found))
-        elif found is not None:
+        elif found is not field.default:  # what came later does not change older problems
             yield field.name, found
 
 

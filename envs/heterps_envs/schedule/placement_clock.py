@@ -40,10 +40,11 @@ _SAME = 1 + 1e-10
 
 
 @njit(**ALLOCATING)
-def clocked_step_time_s(
-    stages: Any, count: int, k: Any, shared: Any, limit_s: float, is_open: bool
-) -> float:
+def clocked_step_time_s(stages: Any, count: int, k: Any, shared: Any, limit_s: float) -> float:
     """Step time of stages, whether they fit or not; above the limit a bound of it.
+
+    Unless the rule of their schedule decides, stages hold as many micro-batches as round trips
+    need, as far as memory has room.
 
     Args:
         stages: (S, 3) int64, see `heterps_envs.closed_form.objective.read_stages`.
@@ -51,8 +52,6 @@ def clocked_step_time_s(
         k: `KernelTables`.
         shared: `SharedParameters`.
         limit_s: What is known to take longer is not run.
-        is_open: Whether stages may hold more micro-batches than by the rule of 1F1B: they do so as
-            round trips need it, as far as memory has room.
     """
     rows, seconds = np.empty((count, 4), np.int64), np.zeros((count, 5))
     _describe(stages, count, k, rows, seconds)
@@ -61,7 +60,7 @@ def clocked_step_time_s(
     bound_s = _bound_s(rows, seconds, sums_s, k.num_micro_batches)
     if bound_s > limit_s:
         return bound_s
-    if is_open:
+    if not k.holds_by_rule:
         _hold_more(stages, k, rows, seconds)
     _run_all(rows, seconds, k)
     return last_end_s(stages, count, shared, sums_s, seconds[:, END_S])

@@ -3,9 +3,11 @@
 With one device for each stage the closed form of `heterps_envs.closed_form.formula` is a maximum of
 linear functions of the stages' sums, and the integer programme has all of it: fill, round trips,
 waits, both schedules, links, optimizer step, memory with micro-batches in flight, and device
-counts. Two things are not linear and left out: several replicas of a stage, and the objective
-`price`, which is a product. (With `use_exactly` the price of the devices is fixed: the cheapest of
-the answers over all device counts is the optimum of that objective, too.)
+counts. Stages hold what the rule says or, where they may hold more, all micro-batches: there must
+be memory for those, as how many fit is not linear. Two more things are not linear and left out:
+several replicas of a stage, and the objective `price`, which is a product. (With `use_exactly` the
+price of the devices is fixed: the cheapest of the answers over all device counts is the optimum of
+that objective, too.)
 
 Slots count stages from the back, so a stage in slot s holds s + 1 micro-batches in flight. Binary
 w[l, s, t]: layer l is in slot s, which is a device of class t. It takes minutes where the dynamic
@@ -73,6 +75,9 @@ class _Model:
 
     def __init__(self, tables: CostTables, use_exactly: Sequence[int] | None) -> None:
         self.tables = tables
+        everything = tables.state_bytes + tables.num_micro_batches * tables.activation_bytes
+        has_room = (everything.sum() <= tables.memory_bytes).all()
+        assert tables.is_gpipe or tables.holds_by_rule or has_room, "how many fit is not linear"
         layers, classes = tables.num_layers, tables.num_classes
         self.num_slots = int(min(layers, tables.device_count.sum()))
         link_s = self._message_s(tables.latency_s.max(), tables.inverse_bandwidth_s_per_byte.max())
@@ -162,8 +167,12 @@ class _Model:
             self.rows.append((self._ones(self.is_class[:, kind]), least, most))
 
     def _in_flight(self, slot: int) -> int:
+        """What there must be memory for."""
         share = self.tables.num_micro_batches
         return share if self.tables.is_gpipe else min(share, slot + 1)
+
+    def _held(self, slot: int) -> int:
+        return self._in_flight(slot) if self.tables.holds_by_rule else self.tables.num_micro_batches
 
     def _remember(self) -> None:
         """Memory of every slot."""
@@ -210,7 +219,7 @@ class _Model:
             for later in range(slot)
             for term in self._seconds(later, tables.compute_s) + self._link(later, 2.0, 2.0)
         ]
-        held = self._in_flight(slot)
+        held = self._held(slot)
         rounds = -(-share // held)
         waits: list[_Sum] = []
         for wait, seconds in (

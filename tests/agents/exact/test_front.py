@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heterps_agents.exact.kernels import largest_total_after
+from heterps_agents.exact.kernels import total_and_held
 from heterps_agents.exact.space import search_space
 from heterps_envs.closed_form.formula import (
     FITS,
@@ -51,7 +51,7 @@ def weightless(kernel: KernelTables) -> KernelTables:
 def uses_devices_that_help(kernel: KernelTables, placement: list[PlacedStage]) -> bool:
     behind = 0
     for stage in reversed(placement):
-        largest = largest_total_after(weightless(kernel), 0, 1, 0, stage.replicas)
+        largest, _ = total_and_held(weightless(kernel), 0, 1, 0, stage.replicas)
         if behind > largest or is_dominated(
             kernel.num_micro_batches, kernel.is_gpipe, stage.replicas
         ):
@@ -96,5 +96,5 @@ def test_no_placement_within_the_limit_is_outside_the_bounds(
 def test_a_device_that_no_stage_needs_is_not_tried() -> None:
     """5 replicas of 8 micro-batches do two each, as 4 do; they only feed the stages before."""
     kernel = kernel_tables(random_tables(0, 4, (6,)))._replace(num_micro_batches=8, is_gpipe=False)
-    assert largest_total_after(weightless(kernel), 0, 1, 0, 5) == 3
-    assert largest_total_after(weightless(kernel), 0, 1, 0, 4) > 1000
+    assert total_and_held(weightless(kernel), 0, 1, 0, 5)[0] == 3
+    assert total_and_held(weightless(kernel), 0, 1, 0, 4)[0] > 1000

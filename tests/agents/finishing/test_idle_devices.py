@@ -19,7 +19,7 @@ from heterps_envs.simulator.simulate import estimate
 from tests.envs.small_problems import chain_problem, plan_of
 
 LAYERS = [1.0] * 4, [2.0] * 4
-SLOW = Link(latency_s=0.0, bandwidth_bytes_per_s=100.0)
+SLOW = Link(latency_s=0.0, bandwidth_bytes_per_s=20.0)
 
 
 def exact(problem: Problem) -> Plan:
@@ -140,7 +140,7 @@ def test_a_lifted_limit_changes_one_thing() -> None:
     links = lifted(problem, "links")
     (node,) = links.cluster.nodes
     assert node.link is not None
-    assert node.link.bandwidth_bytes_per_s == FACTORS["links"] * 100.0
+    assert node.link.bandwidth_bytes_per_s == FACTORS["links"] * SLOW.bandwidth_bytes_per_s
     assert links.job == problem.job
     memory = lifted(problem, "memory")
     assert {each.memory_bytes for each in memory.cluster.devices} == {FACTORS["memory"] * 1000}

@@ -28,11 +28,12 @@ SEEDS = st.integers(0, 10_000)
 def slow_closed_form(t: CostTables, placement: Placement) -> tuple[float, float, bool]:
     """Step time, price per hour and whether memory suffices, by the formulas of the docstring."""
     step_time_s, price, fits = 0.0, 0.0, True
-    forward_s, backward_s, latency_s, transfer_s = [], [], [], []
+    forward_s, backward_s, latency_s, transfer_s, kept = [], [], [], [], []
     for stage, behind in zip(placement, [*placement[1:], None], strict=True):
         part, d = slice(stage.first_layer, stage.last_layer + 1), stage.device_class
         forward_s.append(sum(t.forward_s[part, d]))
         backward_s.append(sum(t.backward_s[part, d]))
+        kept.append(sum(t.activation_bytes[part]))
         e = behind.device_class if behind else d
         sent = t.output_bytes[stage.last_layer] if behind else 0.0
         latency_s.append(t.latency_s[d, e] if behind else 0.0)
@@ -48,6 +49,11 @@ def slow_closed_form(t: CostTables, placement: Placement) -> tuple[float, float,
         held = share
         if not t.is_gpipe:
             held = min(share, math.ceil((k + sum(s.replicas for s in placement[i + 1 :])) / k))
+        need = sum(t.state_bytes[part]) + held * sum(t.activation_bytes[part])
+        fits &= need <= t.memory_bytes[d]
+        if not t.is_gpipe and not t.holds_by_rule:
+            room = t.memory_bytes[d] - sum(t.state_bytes[part])
+            held = max(n for n in range(held, share + 1) if n == held or n * kept[i] <= room)
         f, b = forward_s[i], backward_s[i]
         round_trip = 2 * (latency_s[i] + transfer_s[i]) + sum(there_and_back[i + 1 :])
         waits = [max(0.0, round_trip - (held - 1) * f), max(0.0, round_trip - (held - 1) * b)]
@@ -61,15 +67,16 @@ def slow_closed_form(t: CostTables, placement: Placement) -> tuple[float, float,
         link = f + b + 2 * latency_s[i] + (share + 1) * transfer_s[i]
         longest = max(busy, link) if i + 1 < len(placement) else busy
         step_time_s = max(step_time_s, sum(there_and_back[:i]) + longest)
-        need = sum(t.state_bytes[part]) + held * sum(t.activation_bytes[part])
-        fits &= need <= t.memory_bytes[d]
         price += k * t.price_usd_per_hour[d]
     return step_time_s, price, fits
 
 
-@given(SEEDS, st.data())
-def test_the_kernel_agrees_with_the_definition(seed: int, data: st.DataObject) -> None:
-    tables = random_tables(seed, num_layers=data.draw(st.integers(1, 7)), counts=(4, 2, 3))
+@given(SEEDS, st.booleans(), st.data())
+def test_the_kernel_agrees_with_the_definition(
+    seed: int, holds_by_rule: bool, data: st.DataObject
+) -> None:
+    layers = data.draw(st.integers(1, 7))
+    tables = random_tables(seed, layers, (4, 2, 3), holds_by_rule=holds_by_rule)
     placement = data.draw(placements(tables.num_layers, (4, 2, 3)))
     step_time_s, price, verdict = evaluate(encode(placement)[None], kernel_tables(tables))
     expected_s, expected_price, fits = slow_closed_form(tables, placement)

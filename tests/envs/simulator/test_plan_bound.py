@@ -11,8 +11,11 @@ from hypothesis import given
 
 from heterps_configs.documents.cluster import Link
 from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.stage import Stage
+from heterps_envs.arrays import Integers
 from heterps_envs.closed_form.placement import PlacedStage, closed_form_step_time_s
 from heterps_envs.problem import Problem
+from heterps_envs.schedule.in_flight import in_flight_of_stages, round_trips_in_flight
 from heterps_envs.simulator.action_times import action_times
 from heterps_envs.simulator.plan_bound import least_step_time_s
 from heterps_envs.simulator.prepared import PreparedPlan
@@ -75,13 +78,30 @@ def random_loops(schedule: str, num_plans: int) -> Iterator[tuple[Problem, Plan]
         )
 
 
-def over_closed_form(problem: Problem, plan: Plan) -> float:
+def over_closed_form(problem: Problem, plan: Plan) -> tuple[float, float]:
+    """Steps of a chain: the shorter one of what planners try, and the shortest that is known."""
     placement = [
         PlacedStage(stage.first_layer, stage.last_layer, problem.class_of[stage.devices[0]])
         for stage in plan.stages
     ]
-    step_time_s = action_times(PreparedPlan(problem, plan)).step_time_s
-    return step_time_s / closed_form_step_time_s(problem, placement)
+    prepared = PreparedPlan(problem, plan)
+    ways = [prepared]
+    if plan.job.schedule == "1f1b":
+        by_rule = in_flight_of_stages(plan, prepared.arrays.shape)
+        trips = np.maximum(by_rule, round_trips_in_flight(prepared.arrays))
+        every = np.full(len(plan.stages), plan.job.num_micro_batches)
+        ways += [prepared.changed(stages=in_flight(plan, held)) for held in (trips, every)]
+    steps_s = [action_times(way).step_time_s for way in ways]
+    closed_form_s = closed_form_step_time_s(problem, placement)
+    return min(steps_s[:2]) / closed_form_s, min(steps_s) / closed_form_s
+
+
+def in_flight(plan: Plan, held: Integers) -> tuple[Stage, ...]:
+    most = plan.job.num_micro_batches
+    return tuple(
+        stage.changed(in_flight=min(own, most))
+        for stage, own in zip(plan.stages, held.tolist(), strict=True)
+    )
 
 
 def over_bound(problem: Problem, plan: Plan) -> float:
@@ -90,11 +110,12 @@ def over_bound(problem: Problem, plan: Plan) -> float:
 
 
 def check_closed_form(schedule: str, num_plans: int) -> None:
-    ratios = [over_closed_form(*case) for case in random_chains(schedule, num_plans)]
-    assert min(ratios) >= 1 - 1e-9
+    cases = [over_closed_form(*case) for case in random_chains(schedule, num_plans)]
+    ratios, least = zip(*cases, strict=True)
+    assert min(least) >= 1 - 1e-9
     median, usual, worst = np.quantile(ratios, [0.5, 0.95, 1])
-    # Seen of thousands: 1.00, 1.014, 1.13 and 1.01, 1.15, 1.30.
-    limits = {"1f1b": (1.001, 1.03, 1.25), "gpipe": (1.02, 1.2, 1.45)}[schedule]
+    # Seen of thousands: 1.00, 1.010, 1.11 and 1.01, 1.15, 1.30.
+    limits = {"1f1b": (1.001, 1.025, 1.2), "gpipe": (1.02, 1.2, 1.45)}[schedule]
     assert median <= limits[0]
     assert usual <= limits[1]
     assert worst <= limits[2]

@@ -18,7 +18,11 @@ BUDGET = 300
 
 def problem(**job: Any) -> Problem:
     return load_problem(
-        "gpt2", "a100-v100-t4", strategy=Strategy(), global_batch_size=32, micro_batch_size=1, **job
+        "gpt2",
+        "a100-v100-t4",
+        strategy=Strategy(),
+        global_batch_size=32,
+        **{"micro_batch_size": 1, **job},
     )
 
 
@@ -27,13 +31,13 @@ def problem(**job: Any) -> Problem:
 def test_what_is_found_without_a_floor_is_found_above_one_that_it_keeps(
     planner: str, objective: str
 ) -> None:
-    free = place(problem(), planner, budget=Budget(BUDGET))
+    free = place(problem(micro_batch_size=4), planner, budget=Budget(BUDGET))
     shown = free.estimate
     closed_s = shown.closed_form_step_time_s
     assert closed_s is not None
     assert closed_s > shown.step_time_s  # the closed form alone misses such a floor
     floor = 0.99 * shown.throughput_samples_per_s
-    asked = problem(objective=objective, min_throughput_samples_per_s=floor)
+    asked = problem(micro_batch_size=4, objective=objective, min_throughput_samples_per_s=floor)
     found = place(asked, planner, budget=Budget(BUDGET))
     assert found.estimate.throughput_samples_per_s >= floor
     assert found.plan.job == found.problem.job == asked.job

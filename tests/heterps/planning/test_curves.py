@@ -75,9 +75,9 @@ def test_finds_with_options_are_costed_with_them() -> None:
     budget = Budget(2_000)
     result = place(problem, "annealing", budget=budget)
     last = curve_of(result, budget.finds)[-1]
-    assert last.cost == pytest.approx(budget.finds[-1].cost, rel=1e-9)
-    # The simulator may choose another of the finds than the closed form's best.
-    assert last.cost <= plan_cost(result)
+    # The simulator may choose another of the finds than the closed form's best, or a step from one.
+    least = min(budget.finds[-1].cost, plan_cost(result))
+    assert last.cost == pytest.approx(least, rel=1e-9)
 
 
 @pytest.mark.slow

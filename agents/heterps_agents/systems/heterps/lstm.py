@@ -29,6 +29,7 @@ from heterps_agents.interface.registry import register
 from heterps_agents.interface.search_planner import SearchPlanner
 from heterps_agents.interface.system import System, SystemAnswer
 from heterps_agents.interface.torch_threads import one_thread
+from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
 from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import lower_bound
@@ -51,9 +52,13 @@ class HeterpsLstm(System):
     name = "heterps-lstm"
 
     def solve(self, problem: Problem, budget: Budget) -> SystemAnswer:
-        """The plan of `lstm_code`, by our cost: the network has none of its own."""
+        """The plan of `lstm_code`, by our cost: the network has none of its own.
+
+        That cost counts with as many micro-batches in flight as help.
+        """
         planner = SearchPlanner(self.name, lstm_code, simple_start, self.seed)
-        return SystemAnswer(planner.plan(problem, budget), None)
+        plan = choose_in_flight(problem, planner.plan(problem, budget), Budget())
+        return SystemAnswer(plan, None)
 
 
 def lstm_code(question: Question) -> Code | None:

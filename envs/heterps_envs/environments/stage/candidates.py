@@ -64,7 +64,7 @@ def _reach(
         if (share - 1) * transfer > allowance_s:
             return -1
         through_s = 2.0 * (p.latency_s[z, kind, neighbour] + transfer)
-    stage = Growing(kind, replicas, held, share, (share + held - 1) // held)
+    stage = Growing(kind, replicas, held, share)
     return longest_stage(p, rows, row, stage, through_s, allowance_s, scratch)  # type: ignore[no-any-return]
 
 

@@ -85,7 +85,8 @@ class StagePlacementEnv(PlacementEnv):
 
     ## Version history
     * v0: first version. With features of version 5: rungs of replicas for any number of devices
-      (fixed numbers up to 16 before), replicas and stages by their logarithms.
+      (fixed numbers up to 16 before), replicas and stages by their logarithms. With version 7:
+      stages wait for gradients only where memory has no room for more micro-batches.
     """
 
     def __init__(

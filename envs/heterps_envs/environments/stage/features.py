@@ -17,6 +17,7 @@ from heterps_envs.environments.stage.growth import (
     all_reduce_and_optimizer_s,
     bytes_in_front,
     largest_share,
+    open_in_flight,
     stage_bytes,
 )
 from heterps_envs.environments.stage.state import (
@@ -50,7 +51,7 @@ class Found(NamedTuple):
         action: Its candidate.
         replicas: Its replicas.
         start: Its first layer.
-        held: Micro-batches in flight on a replica.
+        held: Micro-batches that a replica must have room for.
         behind_s: Step time from it on.
         link: Share of the allowance that the link behind it takes.
         through_s: A message over that link, there and back.
@@ -119,7 +120,8 @@ def observe_candidate(
     compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
     after = all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)
     trip = through_s + rows.fill_s[row]  # 0 for the last stage
-    busy = after + stage_work_s(forward, compute - forward, trip, share, held)
+    most = open_in_flight(p, z, start, stop, kind, replicas, held)
+    busy = after + stage_work_s(forward, compute - forward, trip, share, most)
     view.allowed[line, action] = True
     view.first_layer[line, action] = start
     view.replicas[line, action] = replicas

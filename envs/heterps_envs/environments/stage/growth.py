@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form.formula import Built, in_flight, stage_after_s, step_with_stage_s
+from heterps_envs.closed_form.formula import (
+    Built,
+    in_flight,
+    most_held,
+    stage_after_s,
+    stage_work_s,
+    step_with_stage_s,
+)
 from heterps_envs.compiled import BORROWING, HELPER
 from heterps_envs.environments.base.state import LARGEST_RATIO
 
@@ -31,14 +38,12 @@ class Growing(NamedTuple):
         replicas: Devices, or groups of devices.
         held: Micro-batches in flight on each, `heterps_envs.closed_form.formula.in_flight`.
         share: Micro-batches of the busiest replica.
-        rounds: `share` over `held`, rounded up.
     """
 
     kind: int
     replicas: int
     held: int
     share: int
-    rounds: int
 
 
 class Room(NamedTuple):
@@ -78,18 +83,16 @@ def all_reduce_and_optimizer_s(
 
 
 @njit(**BORROWING, inline="always")
-def work_s(
-    forward_s: float, backward_s: float, round_trip_s: float, share: int, held: int, rounds: int
-) -> float:
-    """`heterps_envs.closed_form.formula.stage_work_s`, whose division is done: `rounds`.
-
-    While a stage grows only its seconds change.
-    """
-    first_wait = max(0.0, round_trip_s - (held - 1) * forward_s)
-    last_wait = max(0.0, round_trip_s - (held - 1) * backward_s)
-    wait = first_wait + last_wait if share > held else max(first_wait, last_wait)
-    compute = forward_s + backward_s
-    return max(share * compute + wait, rounds * (compute + round_trip_s))
+def state_and_kept_bytes(
+    p: Any, z: int, start: int, stop: int, kind: int, replicas: int
+) -> tuple[float, float]:
+    """Bytes of a stage on one device: at all times, and of each micro-batch in flight."""
+    state = p.state_prefix_bytes[z, stop, kind] - p.state_prefix_bytes[z, start, kind]
+    if p.shards_state[z, kind]:
+        shared = p.sharded_prefix_bytes[z, stop, kind] - p.sharded_prefix_bytes[z, start, kind]
+        state += shared / replicas
+    kept = p.activation_prefix_bytes[z, stop, kind] - p.activation_prefix_bytes[z, start, kind]
+    return state, kept
 
 
 @njit(**BORROWING, inline="always")
@@ -97,12 +100,23 @@ def stage_bytes(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int
 ) -> float:
     """Bytes of a stage on one device, as `formula.stage_bytes` counts them."""
-    state = p.state_prefix_bytes[z, stop, kind] - p.state_prefix_bytes[z, start, kind]
-    if p.shards_state[z, kind]:
-        shared = p.sharded_prefix_bytes[z, stop, kind] - p.sharded_prefix_bytes[z, start, kind]
-        state += shared / replicas
-    kept = p.activation_prefix_bytes[z, stop, kind] - p.activation_prefix_bytes[z, start, kind]
+    state, kept = state_and_kept_bytes(p, z, start, stop, kind, replicas)
     return state + held * kept  # type: ignore[no-any-return]
+
+
+@njit(**BORROWING, inline="always")
+def open_in_flight(
+    p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int
+) -> int:
+    """Micro-batches that a replica has in flight where it must hold some, as the closed form does.
+
+    See `heterps_envs.closed_form.formula.most_in_flight`.
+    """
+    if p.holds_by_rule[z]:
+        return held
+    state, kept = state_and_kept_bytes(p, z, start, stop, kind, replicas)
+    share = largest_share(p.num_micro_batches[z], replicas)
+    return max(held, most_held(share, p.memory_bytes[z, kind] - state, kept))
 
 
 @njit(**BORROWING, inline="always")
@@ -127,6 +141,7 @@ def behind_with_stage_s(
     z, stop, neighbour = rows.problem[row], rows.position[row], rows.front_class[row]
     forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
     compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
+    held = open_in_flight(p, z, start, stop, kind, replicas, held)
     transfer, latency = 0.0, 0.0
     if neighbour >= 0:
         transfer = p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]
@@ -150,14 +165,17 @@ def stage_fits(p: Any, z: int, start: int, stop: int, stage: Any, room: Any) -> 
         stage: `Growing`.
         room: `Room`.
     """
-    kind, replicas, held, share, rounds = stage
-    if stage_bytes(p, z, start, stop, kind, replicas, held) > p.memory_bytes[z, kind]:
+    kind, replicas, held, share = stage
+    state, kept = state_and_kept_bytes(p, z, start, stop, kind, replicas)
+    if state + held * kept > p.memory_bytes[z, kind]:
         return False
     compute = p.compute_prefix_s[z, stop, kind] - p.compute_prefix_s[z, start, kind]
     if compute + p.fastest_prefix_s[z, start] > room.fill_left_s:
         return False
     forward = p.forward_prefix_s[z, stop, kind] - p.forward_prefix_s[z, start, kind]
-    busy = work_s(forward, compute - forward, room.round_trip_s, share, held, rounds)
+    if not p.holds_by_rule[z]:
+        held = max(held, most_held(share, p.memory_bytes[z, kind] - state, kept))
+    busy = stage_work_s(forward, compute - forward, room.round_trip_s, share, held)
     busy += all_reduce_and_optimizer_s(p, z, start, stop, kind, replicas)
     return busy - compute <= room.allowance_s  # type: ignore[no-any-return]
 
@@ -166,8 +184,8 @@ def stage_fits(p: Any, z: int, start: int, stop: int, stage: Any, room: Any) -> 
 def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: Any) -> None:
     """Writes what a stage in front of a candidate does at best, on all devices that are left.
 
-    Into `fronts` (C, 4): micro-batches of its busiest replica (0: no device is left), those in
-    flight, the round trips that follow each other beyond the first, and its replicas.
+    Into `fronts` (C, 3): micro-batches of its busiest replica (0: no device is left), those that it
+    must hold, and its replicas.
     """
     z = rows.problem[row]
     micro_batches, behind = p.num_micro_batches[z], rows.replicas_behind[row] + replicas
@@ -180,11 +198,9 @@ def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: A
         fronts[front, 0] = 0
         if left > 0:
             most = min(left, micro_batches)
-            fronts[front, 3] = most
             share = largest_share(micro_batches, most)
             held = in_flight(micro_batches, p.is_gpipe[z], most, behind)
-            fronts[front, 0], fronts[front, 1] = share, held
-            fronts[front, 2] = (share + held - 1) // held - 1
+            fronts[front, 0], fronts[front, 1], fronts[front, 2] = share, held, most
 
 
 @njit(**BORROWING, **HELPER)
@@ -209,14 +225,19 @@ def best_front_link(
     """
     best, least_message, least_rounds = 2 * LARGEST_RATIO, np.inf, np.inf
     for front in range(p.num_options[z]):
-        share, held, most = fronts[front, 0], fronts[front, 1], fronts[front, 3]
+        share, held, most = fronts[front, 0], fronts[front, 1], fronts[front, 2]
         if share == 0:
             continue
-        if stage_bytes(p, z, start - 1, start, front, most, held) > p.memory_bytes[z, front]:
+        state, kept = state_and_kept_bytes(p, z, start - 1, start, front, most)
+        room = p.memory_bytes[z, front] - state
+        if held * kept > room:
             continue
+        if not p.holds_by_rule[z]:
+            held = max(held, most_held(share, room, kept))
         transfer = p.output_bytes[z, start - 1] * p.inverse_bandwidth_s_per_byte[z, front, kind]
         message = 2.0 * (p.latency_s[z, front, kind] + transfer)
-        rounds = fronts[front, 2] * (message + fill_s) / target_s
+        further = (share + held - 1) // held - 1
+        rounds = further * (message + fill_s) / target_s
         if message > fill_left_s or rounds > 1.0:
             continue
         best = min(best, (share - 1) * transfer / (target_s + fill_s))
@@ -236,7 +257,7 @@ def tightest_layer(p: Any, z: int, first: int, start: int, fronts: Any, known: f
         best = 2 * LARGEST_RATIO
         for front in range(p.num_options[z]):
             if fronts[front, 0] > 0:
-                held, most = fronts[front, 1], fronts[front, 3]
+                held, most = fronts[front, 1], fronts[front, 2]
                 num_bytes = stage_bytes(p, z, layer, layer + 1, front, most, held)
                 best = min(best, num_bytes / p.memory_bytes[z, front])
                 if best <= worst:

@@ -27,7 +27,7 @@ class StageProblems(NamedTuple):
     `heterps_envs.closed_form.kernel_tables.KernelTables` with a leading axis N.
 
     Attributes:
-        num_layers, num_classes, num_options, num_micro_batches, is_gpipe: (N,).
+        num_layers, num_classes, num_options, num_micro_batches, is_gpipe, holds_by_rule: (N,).
         least_state_prefix_bytes, least_activation_prefix_bytes: (N, L + 1) that the layers before
             each cut hold at least on all devices of a group, of the state and of a micro-batch.
         class_memory_bytes: (N, C) of one device of each class, by the option that leaves most.
@@ -75,6 +75,7 @@ class StageProblems(NamedTuple):
     dollars_prefix: Floats
     fastest_prefix_s: Floats
     lower_bound_s: Floats
+    holds_by_rule: NDArray[np.bool_]
 
     @property
     def num_problems(self) -> int:
@@ -124,6 +125,7 @@ def empty_problems(count: int, max_layers: int, max_columns: int) -> StageProble
         dollars_prefix=np.zeros((n, layers + 1)),
         fastest_prefix_s=np.zeros((n, layers + 1)),
         lower_bound_s=np.zeros(n),
+        holds_by_rule=np.zeros(n, np.bool_),
     )
 
 
@@ -190,6 +192,7 @@ def kernel_tables_of(problems: StageProblems, row: int) -> KernelTables:
         name: (layers + 1, options) for name in _SHARED_FIELDS if "_prefix_" in name
     }
     sizes |= {"output_bytes": (layers,), "device_count": (classes,), "is_gpipe": ()}
+    sizes |= {"holds_by_rule": ()}
     sizes |= dict.fromkeys(("latency_s", "inverse_bandwidth_s_per_byte"), (options, options))
     sizes |= dict.fromkeys(("ring_latency_s", "ring_inverse_bandwidth"), (options, 2))
     fields = {
@@ -197,7 +200,7 @@ def kernel_tables_of(problems: StageProblems, row: int) -> KernelTables:
         for name in _SHARED_FIELDS
     }
     return KernelTables(
-        **{**fields, "is_gpipe": bool(fields["is_gpipe"])},
+        **{**fields, **{name: bool(fields[name]) for name in ("is_gpipe", "holds_by_rule")}},
         num_layers=layers,
         num_classes=classes,
         num_options=options,
@@ -224,7 +227,7 @@ def kernel_of(p: Any, z: int) -> KernelTables:
         p.activation_prefix_bytes[z], p.output_bytes[z], p.device_count[z],
         p.class_of_option[z], p.devices_of_option[z], p.shards_state[z], p.memory_bytes[z],
         p.price_usd_per_hour[z], p.latency_s[z], p.inverse_bandwidth_s_per_byte[z],
-        p.node_size[z], p.ring_latency_s[z], p.ring_inverse_bandwidth[z],
+        p.node_size[z], p.ring_latency_s[z], p.ring_inverse_bandwidth[z], p.holds_by_rule[z],
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from heterps_envs.closed_form.placement import PlacedStage, decode
 from heterps_envs.environments.base.chain_drawing import ChainPicture, DrawnStage, draw_chain
 from heterps_envs.environments.base.drawing import Image, seconds_text
 from heterps_envs.environments.base.state import COMPLETE, RUNNING
+from heterps_envs.environments.stage.growth import open_in_flight
 from heterps_envs.environments.stage.packed import StageProblems
 from heterps_envs.environments.stage.pool import ProblemPool
 from heterps_envs.environments.stage.priced_pool import PricedPool
@@ -72,7 +73,8 @@ def _measured(
         forward_s = _part(p.forward_prefix_s[z, :, kind], start, stop)
         compute_s = _part(p.compute_prefix_s[z, :, kind], start, stop)
         share = -(-micro_batches // stage.replicas)
-        busy_s = stage_work_s(forward_s, compute_s - forward_s, trip_s, share, held)
+        most = open_in_flight(p, z, start, stop, kind, stage.replicas, held)
+        busy_s = stage_work_s(forward_s, compute_s - forward_s, trip_s, share, most)
         far = int(stage.replicas > p.node_size[z, kind])
         busy_s += stage_after_s(
             _part(p.gradient_prefix_bytes[z, :, kind], start, stop),

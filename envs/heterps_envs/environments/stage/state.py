@@ -37,10 +37,10 @@ NUM_RUNGS = 8
 # The longest stage that is allowed, and the one with the least fill.
 NUM_CUTS = 2
 # Raise when any feature changes its meaning: policies carry the version that they were trained on.
-FEATURE_VERSION = 5
+FEATURE_VERSION = 7
 NUM_CANDIDATE_FEATURES, NUM_GLOBAL_FEATURES = 33, 13
 # What policies that know prices see after those, and their version.
-PRICED_FEATURE_VERSION = 6
+PRICED_FEATURE_VERSION = 8
 NUM_PRICED_CANDIDATE_FEATURES = NUM_CANDIDATE_FEATURES + 4
 NUM_PRICED_GLOBAL_FEATURES = NUM_GLOBAL_FEATURES + 4
 
@@ -123,7 +123,7 @@ class Scratch(NamedTuple):
     """Room that the kernels of one decision share.
 
     Attributes:
-        fronts: (C, 4) see `heterps_envs.environments.stage.growth.list_fronts`.
+        fronts: (C, 3) see `heterps_envs.environments.stage.growth.list_fronts`.
         front: (3,) what `heterps_envs.environments.stage.growth.best_front_link` returns.
     """
 
@@ -134,7 +134,7 @@ class Scratch(NamedTuple):
 @checked
 def new_scratch(max_classes: int) -> Scratch:
     """Scratch for problems of at most so many classes."""
-    return Scratch(np.empty((max_classes, 4), np.int64), np.empty(3))
+    return Scratch(np.empty((max_classes, 3), np.int64), np.empty(3))
 
 
 @njit(cache=True, error_model="numpy", inline="always")
