@@ -26,6 +26,7 @@ class _Message:
     num_bytes: float = 0.0
     is_sent: bool = False
     is_posted: bool = False
+    asked_s: float = 0.0  # when the sender knows that it is posted
     arrival_s: float | None = None
 
 
@@ -70,7 +71,7 @@ class ReferenceSimulator:
         ahead = messages(schedule, plan_arrays(problem, plan)).posted_ahead
         for device, count in zip(self.devices, ahead, strict=True):
             for _ in range(count):
-                self._post(device)
+                self._post(device, is_first=True)
         self._run()
 
     def _run(self) -> None:
@@ -191,8 +192,8 @@ class ReferenceSimulator:
         behind = takewhile(lambda kind: kind not in PASSES, kinds[device.at + 1 :])
         return list(before).count("receive"), list(behind).count("send")
 
-    def _post(self, device: _Device) -> None:
-        """The device asks for its next receive."""
+    def _post(self, device: _Device, *, is_first: bool = False) -> None:
+        """The device asks for its next receive; for the first ones it did so in time."""
         receives = [action for action in device.actions if action.kind == "receive"]
         if device.posted == len(receives):
             return
@@ -204,6 +205,8 @@ class ReferenceSimulator:
         device.posted += 1
         message = self.messages[action.peer, device.name, action.direction, number]
         message.is_posted = True
+        if not is_first and self.is_rendezvous:
+            message.asked_s = self.now + self._latency_s(device.name, action.peer)
         self._leave(action.peer, device.name, message)
 
     def _send(self, device: _Device, action: Action) -> None:
@@ -222,11 +225,13 @@ class ReferenceSimulator:
         if not message.is_sent or (self.is_rendezvous and not message.is_posted):
             return
         link = self.problem.link(source, to)
-        start_s = max(self.now, self.link_free_s[source, to])
+        start_s = max(self.now, message.asked_s, self.link_free_s[source, to])
         self.link_free_s[source, to] = start_s + message.num_bytes / link.bandwidth_bytes_per_s
-        message.arrival_s = self.link_free_s[source, to] + max(
-            link.latency_s - self._host(source).send_s - self._host(to).receive_s, 0.0
-        )
+        message.arrival_s = self.link_free_s[source, to] + self._latency_s(source, to)
+
+    def _latency_s(self, source: str, to: str) -> float:
+        host_s = self._host(source).send_s + self._host(to).receive_s
+        return max(self.problem.link(source, to).latency_s - host_s, 0.0)
 
     def _together(self, device: _Device, action: Action) -> bool:
         """An all-reduce, or parameters that are gathered, for which a device waits."""

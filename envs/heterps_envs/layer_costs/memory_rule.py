@@ -42,10 +42,11 @@ from heterps_envs.arrays import Floats
 from heterps_envs.layer_costs.kept_memory import LayerMemory
 
 # Receives that a device asks for ahead of the one that it waits for: as many as take so many bytes,
-# within these bounds. One that stands ready when its message is sent spares both ends a round trip
-# of the transport; but large messages take memory.
-POSTED_BYTES = 2**18
-FEWEST_POSTED, MOST_POSTED = 4, 32
+# within these bounds. A message leaves when its receiver has asked for it, so no more of them are
+# under way: as many bytes as a link of 1 GB/s carries in 32 ms, which is there and back over 5,000
+# km. But large messages take memory.
+POSTED_BYTES = 2**25
+FEWEST_POSTED, MOST_POSTED = 4, 128
 # Copies of gradients that an all-reduce holds at most. Large enough that two halves of it, one
 # after the other on their way, hide the latency of a usual network (1 ms at 2 GB/s).
 REDUCE_COPY_BYTES = 4 * 2**20
@@ -109,6 +110,8 @@ def _all_at_once(memory: LayerMemory, job: Job, device_count: NDArray[np.int64])
     largest = float(memory.out_bytes.max())
     # A device whose own messages are smaller posts more of them, but not more bytes.
     posted = max(FEWEST_POSTED * largest, min(MOST_POSTED * largest, POSTED_BYTES))
+    if job.schedule != "interleaved":  # each micro-batch comes once, and once its gradient
+        posted = min(posted, 2 * num_micro_batches * largest)
     num_messages = 2 + 2 * np.minimum(_most_peers(device_count), MOST_PEERS)
     messages = messages + posted + num_messages * largest
     at_ends = held * (at_front.max() + at_back.max())

@@ -26,9 +26,10 @@ UNKNOWN = -1.0
 # receives of its device come before it, and the device.
 KIND, PEER, BUCKET, PARTNER, ORDER, DEVICE = 0, 1, 2, 3, 4, 5
 # Columns of `action_s`, (A, 4): seconds of a pass that nobody disturbs, or for which a message
-# occupies its link; the result: start and end (of a send, when it leaves and arrives); when a send
-# was handed over, or a receive's message arrives. Of an all-reduce that overlaps:
-# `Action.ready_share`; when it is on its way; and when the device's gradients are complete.
+# occupies its link, or of a receive, when the sender knows that it is asked for; the result: start
+# and end (of a send, when it leaves and arrives); when a send was handed over, or a receive's
+# message arrives. Of an all-reduce that overlaps: `Action.ready_share`; when it is on its way; and
+# when the device's gradients are complete.
 WORK, START, END, KNOWN = 0, 1, 2, 3
 # Columns of `devices`, (D, 12) int64: the action it is at, the end of its list, receives done, its
 # first row of `receives`, and the row after its last, all-reduces whose end is not known, its node
@@ -123,9 +124,13 @@ def run_actions(run: Any, step_s: Any, is_rendezvous: bool, overlaps_reduce: boo
                     row = devices[device, RECEIVES_FROM] + devices[device, RECEIVED]
                     row += devices[device, POSTED_AHEAD]
                     if is_rendezvous and row <= devices[device, RECEIVES_TO]:
-                        send = actions[receives[row - 1], PARTNER]
+                        asked = receives[row - 1]
+                        asked_s = now + latency_s[device, actions[asked, PEER]]
+                        action_s[asked, WORK], send = asked_s, actions[asked, PARTNER]
                         if action_s[send, KNOWN] != UNKNOWN:
-                            _leave(actions, action_s, devices, latency_s, free_s, heap, send, now)
+                            _leave(
+                                actions, action_s, devices, latency_s, free_s, heap, send, asked_s
+                            )
                 continue
             action_s[at, START] = now
             if kind <= RECEIVE_BACKWARD:
@@ -142,7 +147,8 @@ def run_actions(run: Any, step_s: Any, is_rendezvous: bool, overlaps_reduce: boo
                 peer = actions[at, PEER]
                 ahead = devices[peer, RECEIVED] + devices[peer, POSTED_AHEAD]
                 if not is_rendezvous or actions[actions[at, PARTNER], ORDER] < ahead:
-                    _leave(actions, action_s, devices, latency_s, free_s, heap, at, now)
+                    leaves_s = max(now, action_s[actions[at, PARTNER], WORK])
+                    _leave(actions, action_s, devices, latency_s, free_s, heap, at, leaves_s)
             elif kind == REDUCE and overlaps_reduce:
                 devices[device, REDUCES_LEFT] += 1
                 devices[device, AT] = at + 1
@@ -179,7 +185,7 @@ def _leave(
     actions: Any, action_s: Any, devices: Any, latency_s: Any, free_s: Any, heap: Any, send: int,
     now: float,
 ) -> None:  # fmt: skip
-    """A message leaves as soon as its link is free."""
+    """A message leaves as soon as its link is free, from `now` on."""
     receive, to = actions[send, PARTNER], actions[send, PEER]
     source = actions[receive, PEER]
     start_s = free_s[source, to]

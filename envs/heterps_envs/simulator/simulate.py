@@ -5,12 +5,13 @@ cost tables and its host's `action_s`; a step begins after `step_s`. A send retu
 link between two devices carries one message at a time in each direction: it occupies the link for
 bytes / bandwidth, and arrives a latency later. A message leaves only when its receiver has asked
 for it (rendezvous): a device asks for its next receives, in the order of its list, up to
-`posted_ahead` beyond those it has done. Before a backward pass a device waits for its forward send
-of the same micro-batch, but a gradient only comes back when that has arrived. A gradient all-reduce
-is a ring over its devices and starts when all of them are there. Where the job overlaps it, it
-starts as soon as its gradients are complete on all of them, within the last pass that adds to them;
-devices go on, one all-reduce at a time on each in the order of its list, and wait before the
-optimizer step.
+`posted_ahead` beyond those it has done. The first ones it asks for in time, those after them when
+it has done another receive, and the sender knows a latency later. Before a backward pass a device
+waits for its forward send of the same micro-batch, but a gradient only comes back when that has
+arrived. A gradient all-reduce is a ring over its devices and starts when all of them are there.
+Where the job overlaps it, it starts as soon as its gradients are complete on all of them, within
+the last pass that adds to them; devices go on, one all-reduce at a time on each in the order of its
+list, and wait before the optimizer step.
 
 Passes of processes that share a node's cores slow each other down as `slowdown_together` says, for
 as long as they run together (fluid sharing). An optimizer step beside passes is slowed as they are;

@@ -96,21 +96,26 @@ def test_a_host_takes_its_time_for_each_pass_and_each_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("emulated", "message_bytes", "last_leaves_s"),
-    [(False, 1e6, 11.1), (False, 1.0, 5.1), (True, 1e6, 5.1)],
+    ("emulated", "message_bytes", "latency_s", "last_leaves_s"),
+    [
+        (False, 1e8, 0.0, 11.1),
+        (False, 1e8, 0.5, 12.1),
+        (False, 1.0, 0.0, 5.1),
+        (True, 1e8, 0.0, 5.1),
+    ],
 )
 def test_a_message_leaves_when_its_receiver_has_asked_for_it(
-    emulated: bool, message_bytes: float, last_leaves_s: float
+    emulated: bool, message_bytes: float, latency_s: float, last_leaves_s: float
 ) -> None:
     # The receiver asks for four large messages at once, and for one more with each that it has
-    # received: for the sixth when it is done with the first pass. It asks for all small ones at
-    # once, and emulated links do not ask.
+    # received: for the sixth when it is done with the first pass. That takes a latency to get
+    # there. It asks for all small ones at once, and emulated links do not ask.
     problem = chain_problem(
         [0.1, 10.0],
         [0.1, 10.0],
         num_micro_batches=6,
         output_bytes=[message_bytes, 0.0],
-        link=Link(latency_s=0.0, bandwidth_bytes_per_s=message_bytes),
+        link=Link(latency_s=latency_s, bandwidth_bytes_per_s=message_bytes),
         schedule="gpipe",
     )
     timeline = one_layer_each(with_host(problem, HostTimes(), emulated)).timeline
