@@ -20,7 +20,7 @@ class StagePlacementEnv(PlacementEnv):
     (`heterps_envs.environments.stage.state`). Each action puts one more stage in front of those
     built so far. The stage takes as many layers as target, fill limit, memory and links allow or,
     by another action, ends at the earlier cut that leaves the shortest fill. Going from the back to
-    the front makes the micro-batches in flight, and so the memory of a stage, known when it is
+    the front makes the micro-batches that a stage must hold, and so its memory, known when it is
     built: an allowed action never breaks memory, and leaves no layer in front that fits nowhere.
 
     ## Action space
