@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.shared.common import interleaved_medians, parse_options, report
 from heterps_agents.exact.solve import predicted_seconds, solve
+from heterps_agents.plan_choices.in_flight_choice import with_more_in_flight
 from heterps_configs.documents.job import Job
 from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.closed_form.formula import FITS, evaluate
@@ -30,7 +31,13 @@ from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.chains import generate
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.simulator.binding import bind
-from heterps_envs.simulator.simulate import estimate, simulate
+from heterps_envs.simulator.prepared import PreparedPlan
+from heterps_envs.simulator.simulate import (
+    estimate,
+    prepared_is_feasible,
+    prepared_step_time_s,
+    simulate,
+)
 
 MODELS = ("llama-7b", "bert-large", "vit-large", "resnet-152", "ctr")
 CLUSTERS = ("a100-v100", "a100-v100-t4", "eight-types", "gpu-cpu", "h100-pod", "spot-two-regions")
@@ -126,10 +133,18 @@ def distance(
 
 
 def ratio(problem: Problem, code: NDArray[np.int32]) -> float:
-    """Simulated over closed-form step time of one placement."""
-    result = estimate(problem, bind(problem, decode(code), planner="benchmark", seed=0))
-    assert result.closed_form_step_time_s is not None
-    return result.step_time_s / result.closed_form_step_time_s
+    """Of a placement, with as many micro-batches in flight as planners give it."""
+    plan = bind(problem, decode(code), planner="benchmark", seed=0)
+    closed_form_s = estimate(problem, plan).closed_form_step_time_s
+    assert closed_form_s is not None, "a placement"
+    prepared = PreparedPlan(problem, plan)
+    prepared = prepared.timed(prepared_step_time_s(prepared))
+    step_time_s = prepared.plan.predicted_step_time_s
+    assert step_time_s is not None, "it was simulated"
+    more = with_more_in_flight(prepared)
+    if more is not None and prepared_is_feasible(more):
+        step_time_s = min(step_time_s, prepared_step_time_s(more))
+    return step_time_s / closed_form_s
 
 
 def random_code(rng: np.random.Generator, kernel: KernelTables) -> NDArray[np.int32]:
