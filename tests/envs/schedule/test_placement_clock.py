@@ -82,7 +82,7 @@ def test_where_all_links_are_alike_it_is_near_the_simulator(
 def test_with_as_many_in_flight_as_round_trips_need_it_is_near_the_simulator(
     placement: Placement,
 ) -> None:
-    """As far as memory has room, which is all of it here; small messages are all asked for ahead."""
+    """As far as memory has room: all of it here. Small messages are all asked for ahead."""
     link = Link(latency_s=0.1, bandwidth_bytes_per_s=1e7)
     problem = problem_with(link=link, message_bytes=1e4)
     plan = bound_plan(problem, placement, planner="test", seed=0)
