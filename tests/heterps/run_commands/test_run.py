@@ -187,7 +187,6 @@ def test_the_demo_goes_through_and_writes_its_summary(
     monkeypatch.setattr("heterps.run_commands.demo.load_config", lambda name: config)
     monkeypatch.setattr("heterps.run_commands.demo.JOB", job)
     monkeypatch.setattr("heterps.run_commands.demo.PLAIN_STEPS", 2)
-    monkeypatch.setattr("heterps.run_commands.demo.ONLINE_STEPS", 14)
     monkeypatch.setattr("heterps.run_commands.demo.FINE_TUNE_S", 1.0)
     outcome = heterps("demo", "--run-directory", tmp_path, "--train-seconds", 2)
     assert outcome.code == 0, outcome.err
