@@ -49,17 +49,13 @@ def _carry(device: int, cable: socket.socket, other: str, delay_s: float) -> Non
     waiting: deque[tuple[float, bytes]] = deque()
     while True:
         wait_s = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
-        ready, _, _ = select.select([device, cable.fileno()], [], [], wait_s)
-        for _ in range(BATCH if cable.fileno() in ready else 0):
-            with contextlib.suppress(OSError):
+        select.select([device, cable.fileno()], [], [], wait_s)
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(BATCH):
                 os.write(device, cable.recv(1 << 16))
-                continue
-            break
-        for _ in range(BATCH if device in ready else 0):
-            with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(BATCH):
                 waiting.append((time.monotonic() + delay_s, os.read(device, 1 << 16)))
-                continue
-            break
         while waiting and waiting[0][0] <= time.monotonic():
             try:
                 cable.sendto(waiting[0][1], other)
