@@ -39,9 +39,12 @@ from heterps_envs.simulator.simulate import (
 
 # A change may be so much worse in the beginning, of what the placement costs.
 THRESHOLD = 0.05
-# Changes of a walk at most, and where no time ends it; its part of the time. The rest is for the
-# best of its plans, of which so many are finished.
-MOST_CHANGES, UNHURRIED_CHANGES, WALK_PART, MOST_FINISHED = 1_000_000, 20_000, 0.8, 4
+# Changes of a walk that no time ends; a walk's part of the time. The rest is for the best of its
+# plans, of which so many are finished.
+UNHURRIED_CHANGES, WALK_PART, MOST_FINISHED = 20_000, 0.8, 4
+# Changes of the first of several walks, and how many times as many of each later one. So many in
+# turn that find nothing better, by more than rounding, are the last ones.
+FIRST_CHANGES, LONGER, MOST_IDLE, SAME = 3000, 3, 2, 1 - 1e-9
 # Of the time for walks of all sizes of micro-batches, for the first of each; so many sizes go on.
 FIRST_PART, MOST_LONGER = 1 / 2, 2
 # Of what is left for first walks, the next size has one of so many parts at least: those that come
@@ -151,8 +154,7 @@ def _walked(
     begin = [code for code in (*known, way.begin) if code is not None]
     if not begin or min(clocked_costs(way.view, question, begin)) > most_s:
         return None
-    changes = MOST_CHANGES if budget.has_time_limit else UNHURRIED_CHANGES
-    found = best_by_clock(way.view, question, begin, 1, changes, THRESHOLD)
+    found = _best_of_rounds(way.view, question, begin)
     budget.charge(own)
     best: Walked | None = None
     for code in found[:MOST_FINISHED]:
@@ -163,6 +165,28 @@ def _walked(
         walked = Walked(plan, simulated_step_time_s(problem, plan))
         best = walked if walked.step_time_s < _cost(best) else best
     return best
+
+
+def _best_of_rounds(view: Problem, question: Question, begin: list[Code]) -> list[Code]:
+    """The best of walks with unlike seeds, each longer than the one before, best first.
+
+    Where some have found nothing better than those before, there is nothing more: that ends it,
+    long before the time is over where devices are few, or one of them is best.
+    """
+    if not question.budget.has_time_limit:
+        return best_by_clock(view, question, begin, 1, UNHURRIED_CHANGES, THRESHOLD)
+    found, best_s, changes, idle = begin.copy(), math.inf, FIRST_CHANGES, 0
+    while idle < MOST_IDLE and not question.budget.is_exhausted:
+        found += best_by_clock(view, question, begin, 1, changes, THRESHOLD)
+        found = list({code.tobytes(): code for code in found}.values())
+        costs = clocked_costs(view, question, found)
+        best_first = sorted(range(len(found)), key=costs.__getitem__)
+        found = [found[index] for index in best_first[:MOST_FINISHED]]
+        least_s = costs[best_first[0]]
+        idle = 0 if least_s < best_s * SAME else idle + 1
+        best_s, changes = least_s, LONGER * changes
+        question = question._replace(seed=question.seed + 1)
+    return found
 
 
 def plan_as_clocked(problem: Problem, question: Question, code: Code) -> Plan:

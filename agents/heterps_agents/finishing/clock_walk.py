@@ -14,28 +14,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from heterps_agents.finishing.random_changes import changed_stages
 from heterps_agents.interface.question import Question
 from heterps_agents.search.refine import climb
-from heterps_agents.search.stage_changes import (
-    OTHER_OPTION,
-    SPLIT,
-    SWAP,
-    change_stages,
-    copy_stage,
-    copy_stages,
-    exchange,
-    hand_layers,
-    numbered_change,
-    relocate,
-    reverse,
-)
+from heterps_agents.search.stage_changes import copy_stages
 from heterps_envs.arrays import Code, Floats, Integers
-from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.objective import MISSES_FLOOR, limited_cost, read_stages, write_code
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.compiled import ALLOCATING, uncounted_helper
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.placement_clock import clocked_step_time_s
+from heterps_envs.schedule.placement_clock import clocked_step_time_s, step_time_bound_s
 from heterps_envs.schedule.shared_sums import SharedParameters, shared_parameters
 
 # A change may be so much worse in the beginning, of what the placement costs.
@@ -50,19 +38,18 @@ MOST_BEST = 16
 MOST_PASSES = 100_000_000
 # Evaluations of the closed form for the cuts of a change.
 _MOST_CLIMBED: Any = np.int64(100)
-_SHIFTS = np.array([1, -1, 2, -2, 3, -3])
-# Kinds of changes, each as likely as any other; replicas are handed over one at a time or several.
-_MOVES_CUT, _DOUBLES, _RUN, _STEPS, _JOINS, _HANDS_ONE, _HANDS = 0, 1, 2, 3, 4, 5, 6
-_OPTION, _SWAPS, _SPLITS, _RELOCATES, _REVERSES, _EXCHANGES, _LAYERS = 7, 8, 9, 10, 11, 12, 13
-_NUM_KINDS = 14
-_MOST_HANDED, _MOST_LAYERS = 8, 2
 # Of so many changes one is of two kinds at a time, and of so many one has its cuts moved.
 _EACH_DOUBLE, _EACH_CLIMBED = 2, 8
 # Random numbers that a change takes: those of both kinds, and which of these it is.
 _NUMBERS = 10
-# Rows of a walk's placements, and of its costs and counts: where it is, its best, a trial.
-_CURRENT, _BEST, _TRIAL = 0, 1, 2
-_SINCE_BEST, _SINCE_NEW = 3, 4
+# Rows of a walk's placements, and of its costs and counts: where it is, its best, the last one that
+# was run, a trial.
+_CURRENT, _BEST, _LAST_RUN, _TRIAL = 0, 1, 2, 3
+_SINCE_BEST, _SINCE_NEW, _SINCE_RUN = 4, 5, 6
+# Costs, further on: of the last one that was run over its bound.
+_RATIO = 3
+# So many changes in turn are taken without a run, while what is expected is so far above the best.
+MOST_UNRUN, NEAR = 8, 1.01
 # Placements that a walk remembers, with what they cost: a power of two.
 _REMEMBERED = 1 << 16
 # After so many changes without a placement that it did not see before, a walk takes changes that
@@ -74,9 +61,11 @@ class _Walk(NamedTuple):
     """Where a walk is.
 
     Attributes:
-        stages: (3, L + 1, 3) of the current placement, the best one, and a trial.
-        counts: (5,) their stages; changes since the best, and since a placement that was new.
-        costs: (2,) of the first two, by the clock.
+        stages: (4, L + 1, 3) of the current placement, the best one, the last run, and a trial.
+        counts: (7,) their stages; changes since the best, since a placement that was new, and those
+            taken since the last run.
+        costs: (4,) of the first three; by the clock, but for the first one; and what the last run
+            took over its bound.
         used: (T,) scratch.
         bests: (B, L) codes of the last best placements, in turn.
         best_costs: (B,) what they cost.
@@ -163,11 +152,12 @@ def clocked_costs(problem: Problem, question: Question, codes: list[Code]) -> li
 
 def _begin(question: Question, start: Code, shared: SharedParameters) -> _Walk:
     kernel = question.kernel
-    stages = np.zeros((3, kernel.num_layers + 1, 3), np.int64)
-    counts, bests = np.zeros(5, np.int64), np.zeros((MOST_BEST, len(start)), np.int32)
-    counts[_CURRENT] = counts[_BEST] = read_stages(start, stages[_CURRENT])
-    stages[_BEST], bests[0] = stages[_CURRENT], start
-    costs = np.full(2, float(_code_cost(start, kernel, shared)))
+    stages = np.zeros((4, kernel.num_layers + 1, 3), np.int64)
+    counts, bests = np.zeros(7, np.int64), np.zeros((MOST_BEST, len(start)), np.int32)
+    counts[:_TRIAL] = read_stages(start, stages[_CURRENT])
+    stages[_BEST], stages[_LAST_RUN], bests[0] = stages[_CURRENT], stages[_CURRENT], start
+    costs = np.full(4, float(_code_cost(start, kernel, shared)))
+    costs[_RATIO] = 1.0
     used = np.zeros(kernel.num_classes, np.int64)
     best_costs = np.full(MOST_BEST, costs[0])
     num_bests, seen = np.ones(1, np.int64), np.zeros(_REMEMBERED, np.uint64)
@@ -179,52 +169,107 @@ def _begin(question: Question, start: Code, shared: SharedParameters) -> _Walk:
 def _code_cost(code: Any, k: Any, shared: Any) -> float:
     stages = np.empty((k.num_layers, 3), np.int64)
     count = read_stages(code, stages)
-    return clocked_step_time_s(stages, count, k, shared, math.inf)  # type: ignore[no-any-return]
+    return clocked_step_time_s(stages, count, k, shared)  # type: ignore[no-any-return]
 
 
 @njit(**ALLOCATING)
 def _go_on(k: Any, goal: Any, shared: Any, walk: Any, numbers: Any, threshold: float) -> None:
-    """Tries a change for each row of numbers."""
-    stages, counts, costs, used, bests, best_costs, num_bests, seen, seen_s = walk
+    """Tries a change for each row of numbers.
+
+    What a placement takes is expected to be as far above its bound as that of the last one that was
+    run. A change that is expected to be too bad is left out; of those that are not, the ones that
+    may be the best are run, and the last one of several.
+    """
+    counts, costs = walk.counts, walk.costs
     for index in range(len(numbers)):
         if counts[_SINCE_BEST] >= MOST_TRIED:
-            copy_stages(stages[_BEST], counts[_BEST], stages[_CURRENT])
-            counts[_CURRENT], costs[_CURRENT] = counts[_BEST], costs[_BEST]
+            _go_back(walk, _BEST)
             counts[_SINCE_BEST] = 0
         counts[_SINCE_BEST] += 1
         counts[_SINCE_NEW] += 1
         raised = RAISED * (counts[_SINCE_NEW] // MOST_SEEN)
-        most = (1.0 + threshold + raised) * costs[_CURRENT]
-        trial = stages[_TRIAL]
-        copy_stages(stages[_CURRENT], counts[_CURRENT], trial)
-        changed = _change(k, trial, counts[_CURRENT], numbers[index, :4], used)
-        if changed > 0 and numbers[index, 4] % _EACH_DOUBLE == 0:
-            changed = _change(k, trial, changed, numbers[index, 5:9], used)
-        if changed == 0:
+        most = min((1.0 + threshold + raised) * costs[_CURRENT], goal.floor_s)
+        count = _change(k, goal, walk, numbers[index])
+        if count == 0:
             continue
-        cost = limited_cost(trial, changed, k, used, goal, math.inf)
-        if numbers[index, 9] % _EACH_CLIMBED == 0 and cost < MISSES_FLOOR:
-            cost, _ = climb(k, goal, trial, changed, used, cost, _MOST_CLIMBED)
-        if cost >= MISSES_FLOOR:
+        bound_s = step_time_bound_s(walk.stages[_TRIAL], count, k, shared)
+        expected_s = max(1.0, costs[_RATIO]) * bound_s
+        if expected_s >= most:
             continue
-        hashed = _hash(trial, changed)
-        place = hashed % _REMEMBERED
-        if seen[place] == hashed:
-            step_time_s = seen_s[place]
-        else:
-            step_time_s = clocked_step_time_s(trial, changed, k, shared, most)
-            if step_time_s <= most:
-                seen[place], seen_s[place], counts[_SINCE_NEW] = hashed, step_time_s, 0
-        if step_time_s >= most or step_time_s > goal.floor_s:
+        if counts[_SINCE_RUN] < MOST_UNRUN and expected_s > NEAR * costs[_BEST]:
+            _put(walk, _TRIAL, count, expected_s, _CURRENT)
+            counts[_SINCE_RUN] += 1
             continue
-        copy_stages(trial, changed, stages[_CURRENT])
-        counts[_CURRENT], costs[_CURRENT] = changed, step_time_s
+        step_time_s = _run(k, shared, walk, count, most)
+        if step_time_s >= most:
+            _go_back(walk, _LAST_RUN)
+            continue
+        _put(walk, _TRIAL, count, step_time_s, _LAST_RUN)
+        costs[_RATIO] = step_time_s / bound_s if bound_s > 0.0 else 1.0
         if step_time_s < costs[_BEST] * (1.0 - 1e-9):
-            copy_stages(trial, changed, stages[_BEST])
-            counts[_BEST], costs[_BEST], counts[_SINCE_BEST] = changed, step_time_s, 0
-            best_costs[num_bests[0] % MOST_BEST] = step_time_s
-            write_code(trial, changed, bests[num_bests[0] % MOST_BEST])
-            num_bests[0] += 1
+            _put(walk, _TRIAL, count, step_time_s, _BEST)
+            _remember_best(walk)
+        _go_back(walk, _LAST_RUN)
+
+
+@uncounted_helper
+def _change(k: Any, goal: Any, walk: Any, numbers: Any) -> int:
+    """Makes a trial of the current placement; returns how many stages it has, 0: it is of no use.
+
+    It is none either where the closed form says that it misses the floor or does not fit.
+    """
+    trial, used = walk.stages[_TRIAL], walk.used
+    copy_stages(walk.stages[_CURRENT], walk.counts[_CURRENT], trial)
+    count = changed_stages(k, trial, walk.counts[_CURRENT], numbers[:4], used)
+    if count > 0 and numbers[4] % _EACH_DOUBLE == 0:
+        count = changed_stages(k, trial, count, numbers[5:9], used)
+    if count == 0:
+        return 0
+    cost = limited_cost(trial, count, k, used, goal, math.inf)
+    if numbers[9] % _EACH_CLIMBED == 0 and cost < MISSES_FLOOR:
+        cost, _ = climb(k, goal, trial, count, used, cost, _MOST_CLIMBED)
+    return count if cost < MISSES_FLOOR else 0
+
+
+@njit(**ALLOCATING)
+def _run(k: Any, shared: Any, walk: Any, count: int, most: float) -> float:
+    """Step time of the trial by the clock; those that are taken are remembered."""
+    trial = walk.stages[_TRIAL]
+    hashed = _hash(trial, count)
+    place = hashed % _REMEMBERED
+    if walk.seen[place] == hashed:
+        return walk.seen_s[place]  # type: ignore[no-any-return]
+    step_time_s = clocked_step_time_s(trial, count, k, shared)
+    if step_time_s <= most:
+        walk.seen[place], walk.seen_s[place] = hashed, step_time_s
+        walk.counts[_SINCE_NEW] = 0
+    return step_time_s  # type: ignore[no-any-return]
+
+
+@uncounted_helper
+def _put(walk: Any, row: int, count: int, cost: float, to: int) -> None:
+    """Copies a placement to another row."""
+    copy_stages(walk.stages[row], count, walk.stages[to])
+    walk.counts[to], walk.costs[to] = count, cost
+
+
+@uncounted_helper
+def _go_back(walk: Any, row: int) -> None:
+    """Goes on from a placement that was run."""
+    for to in (_CURRENT, _LAST_RUN):
+        if to != row:
+            _put(walk, row, walk.counts[row], walk.costs[row], to)
+    walk.counts[_SINCE_RUN] = 0
+
+
+@uncounted_helper
+def _remember_best(walk: Any) -> None:
+    """Writes down the new best placement."""
+    place = walk.num_bests[0] % MOST_BEST
+    walk.best_costs[place] = walk.costs[_BEST]
+    write_code(walk.stages[_BEST], walk.counts[_BEST], walk.bests[place])
+    walk.num_bests[0] += 1
+    walk.counts[_SINCE_BEST] = 0
 
 
 @uncounted_helper
@@ -236,82 +281,3 @@ def _hash(stages: Any, count: int) -> Any:
             hashed = (hashed ^ np.uint64(stages[row, column])) * np.uint64(1099511628211)
             hashed ^= hashed >> np.uint64(29)
     return hashed
-
-
-@uncounted_helper
-def _change(k: Any, stages: Any, count: int, numbers: Any, used: Any) -> int:
-    """Changes stages in one way; returns how many there are then, 0 where it makes no sense."""
-    what, row, third, fourth = numbers[0] % _NUM_KINDS, numbers[1] % count, numbers[2], numbers[3]
-    most = min(k.num_micro_batches, MAX_REPLICAS)
-    old = stages[row, 2]
-    if what == _MOVES_CUT:
-        if row == count - 1:
-            return 0
-        start = stages[row - 1, 0] if row > 0 else 0
-        stages[row, 0] += _SHIFTS[third % len(_SHIFTS)]
-        return count if start < stages[row, 0] < stages[row + 1, 0] else 0
-    if what == _DOUBLES:
-        stages[row, 2] = old * 2 if third % 2 == 0 else old // 2
-    elif what == _STEPS:
-        stages[row, 2] = old + third % 9 - 4
-    elif what == _JOINS:
-        return _join(stages, count, row, third, most)
-    elif what == _RUN:  # neighbours that have as many get as many more or fewer
-        new, until = old + third % 9 - 4, row
-        while until < count and until - row <= fourth % 16 and stages[until, 2] == old:
-            stages[until, 2] = new
-            until += 1
-    elif what in (_HANDS_ONE, _HANDS):
-        handed = 1 if what == _HANDS_ONE else 1 + fourth % _MOST_HANDED
-        return _hand_over(stages, count, row, third % count, handed, most)
-    elif what >= _RELOCATES:
-        return _in_other_order(stages, count, row, third % count, what, 1 + fourth % _MOST_LAYERS)
-    else:
-        known = OTHER_OPTION if what == _OPTION else SWAP if what == _SWAPS else SPLIT
-        return change_stages(k, stages, count, numbered_change(k, count, known, row, third), used)
-    return count if 1 <= stages[row, 2] <= most and stages[row, 2] != old else 0
-
-
-@uncounted_helper
-def _in_other_order(stages: Any, count: int, row: int, other: int, what: int, layers: int) -> int:
-    """Moves a stage with its layers, or several, or layers from one stage to another."""
-    first, last = min(row, other), max(row, other)
-    if first == last:
-        return 0
-    if what == _RELOCATES:
-        relocate(stages, row, other)
-    elif what == _REVERSES:
-        reverse(stages, first, last)
-    elif what == _EXCHANGES:
-        exchange(stages, first, last)
-    else:
-        return count if hand_layers(stages, row, other, layers) else 0
-    return count
-
-
-@uncounted_helper
-def _hand_over(stages: Any, count: int, row: int, other: int, handed: int, most: int) -> int:
-    """Gives replicas to another stage of the same option."""
-    if other == row or stages[other, 1] != stages[row, 1] or stages[row, 2] <= handed:
-        return 0
-    stages[row, 2] -= handed
-    stages[other, 2] += handed
-    return count if stages[other, 2] <= most else 0
-
-
-@uncounted_helper
-def _join(stages: Any, count: int, row: int, number: int, most: int) -> int:
-    """Joins a stage with the next one, on the devices of either or, of one option, of both."""
-    if row == count - 1:
-        return 0
-    option, replicas = stages[row + 1, 1], stages[row + 1, 2]
-    if number % 3 == 0:
-        option, replicas = stages[row, 1], stages[row, 2]
-    elif number % 3 == 1 and option == stages[row, 1]:
-        replicas += stages[row, 2]
-    if replicas > most:
-        return 0
-    stages[row + 1, 1], stages[row + 1, 2] = option, replicas
-    for other in range(row, count - 1):
-        copy_stage(stages, other + 1, stages, other)
-    return count - 1

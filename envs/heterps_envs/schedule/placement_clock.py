@@ -20,15 +20,16 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from heterps_envs.closed_form.formula import in_flight, stage_bytes
+from heterps_envs.closed_form.formula import in_flight, most_in_flight, stage_work_s
 from heterps_envs.closed_form.round_trips import round_trip_in_flight
 from heterps_envs.compiled import ALLOCATING, MINUS_ONE, ZERO, uncounted_helper
 from heterps_envs.schedule.shared_sums import OPTIMIZER, OWN, SHARED, last_end_s, write_sums
 
 # Columns of a stage: its replicas, its first one among all, micro-batches between two that the same
-# pair of replicas sends to the stage behind, those in flight; and those of its seconds.
-REPLICAS, FIRST, PERIOD, HELD = 0, 1, 2, 3
-FORWARD_S, BACKWARD_S, TRANSFER_S, LATENCY_S, END_S = 0, 1, 2, 3, 4
+# pair of replicas sends to the stage behind, those in flight, and how many might be. Columns of its
+# seconds: the sixth is from the end of a forward pass to the start of its backward pass, at least.
+REPLICAS, FIRST, PERIOD, HELD, MOST = 0, 1, 2, 3, 4
+FORWARD_S, BACKWARD_S, TRANSFER_S, LATENCY_S, END_S, TRIP_S = 0, 1, 2, 3, 4, 5
 # Columns of a replica: its stage, its next forward and backward pass, forward passes that may still
 # wait for their backward pass, what it runs, and of which micro-batch its backward pass is.
 STAGE, NEXT_FORWARD, NEXT_BACKWARD, ROOM, RUNS, RUNNING = 0, 1, 2, 3, 4, 5
@@ -40,8 +41,8 @@ _SAME = 1 + 1e-10
 
 
 @njit(**ALLOCATING)
-def clocked_step_time_s(stages: Any, count: int, k: Any, shared: Any, limit_s: float) -> float:
-    """Step time of stages, whether they fit or not; above the limit a bound of it.
+def clocked_step_time_s(stages: Any, count: int, k: Any, shared: Any) -> float:
+    """Step time of stages, whether they fit or not.
 
     Unless the rule of their schedule decides, stages hold as many micro-batches as round trips
     need, as far as memory has room.
@@ -51,56 +52,70 @@ def clocked_step_time_s(stages: Any, count: int, k: Any, shared: Any, limit_s: f
         count: Stages in use.
         k: `KernelTables`.
         shared: `SharedParameters`.
-        limit_s: What is known to take longer is not run.
     """
-    rows, seconds = np.empty((count, 4), np.int64), np.zeros((count, 5))
+    rows, seconds = np.empty((count, 5), np.int64), np.zeros((count, 6))
+    _describe(stages, count, k, rows, seconds)
+    _hold_more(rows, seconds, k.num_micro_batches)
+    _run_all(rows, seconds, k)
+    sums_s = np.empty((count, 3))
+    write_sums(stages, count, k, shared, sums_s)
+    return last_end_s(stages, count, shared, sums_s, seconds[:, END_S])
+
+
+@njit(**ALLOCATING)
+def step_time_bound_s(stages: Any, count: int, k: Any, shared: Any) -> float:
+    """No run of these stages is shorter by the clock; found in a hundredth of its time.
+
+    The arguments are those of `clocked_step_time_s`. A stage waits for its first pass, does all of
+    its passes and the waiting between them that no number in flight saves
+    (`heterps_envs.closed_form.formula`), and is followed by others. And the last message over a
+    link comes after all others there, and its micro-batch has to come back.
+    """
+    rows, seconds = np.empty((count, 5), np.int64), np.zeros((count, 6))
     _describe(stages, count, k, rows, seconds)
     sums_s = np.empty((count, 3))
     write_sums(stages, count, k, shared, sums_s)
-    bound_s = _bound_s(rows, seconds, sums_s, k.num_micro_batches)
-    if bound_s > limit_s:
-        return bound_s
-    if not k.holds_by_rule:
-        _hold_more(stages, k, rows, seconds)
-    _run_all(rows, seconds, k)
-    return last_end_s(stages, count, shared, sums_s, seconds[:, END_S])
+    longest = before_s = after_s = 0.0
+    for row in range(count):
+        share = (k.num_micro_batches + rows[row, REPLICAS] - 1) // rows[row, REPLICAS]
+        forward_s, backward_s = seconds[row, FORWARD_S], seconds[row, BACKWARD_S]
+        transfer_s, trip_s = seconds[row, TRANSFER_S], seconds[row, TRIP_S]
+        after_s = max(after_s, sums_s[row, OWN] + sums_s[row, SHARED] + sums_s[row, OPTIMIZER])
+        work_s = stage_work_s(forward_s, backward_s, trip_s, share, rows[row, MOST])
+        if row + 1 < count:
+            sent = (k.num_micro_batches + rows[row, PERIOD] - 1) // rows[row, PERIOD]
+            work_s = max(work_s, forward_s + (sent - 1) * transfer_s + trip_s + backward_s)
+        longest = max(longest, before_s + work_s + after_s)
+        message_s = transfer_s + seconds[row, LATENCY_S]
+        before_s += forward_s + message_s
+        after_s += backward_s + message_s
+    return longest
 
 
 @njit(**ALLOCATING)
 def clocked_in_flight(stages: Any, count: int, k: Any) -> Any:
     """(S,) micro-batches that stages hold where that is open; see `clocked_step_time_s`."""
-    rows, seconds = np.empty((count, 4), np.int64), np.zeros((count, 5))
+    rows, seconds = np.empty((count, 5), np.int64), np.zeros((count, 6))
     _describe(stages, count, k, rows, seconds)
-    _hold_more(stages, k, rows, seconds)
+    _hold_more(rows, seconds, k.num_micro_batches)
     return rows[:, HELD].copy()
 
 
 @uncounted_helper
-def _hold_more(stages: Any, k: Any, rows: Any, seconds: Any) -> None:
+def _hold_more(rows: Any, seconds: Any, num_micro_batches: int) -> None:
     """Raises how many micro-batches stages hold to what round trips need, if memory has room."""
     busiest_s, last = 0.0, len(rows) - 1
     for row in range(last + 1):
-        share = -(-k.num_micro_batches // rows[row, REPLICAS])
+        share = -(-num_micro_batches // rows[row, REPLICAS])
         busiest_s = max(busiest_s, share * (seconds[row, FORWARD_S] + seconds[row, BACKWARD_S]))
         if row < last:
-            sent = -(-k.num_micro_batches // rows[row, PERIOD])
+            sent = -(-num_micro_batches // rows[row, PERIOD])
             busiest_s = max(busiest_s, sent * seconds[row, TRANSFER_S])
-    trip_s = 0.0
     for row in range(last, -1, -1):
-        trip_s += seconds[row, FORWARD_S] + seconds[row, BACKWARD_S]
-        if row < last:
-            trip_s += 2 * (seconds[row, TRANSFER_S] + seconds[row, LATENCY_S])
-        share = -(-k.num_micro_batches // rows[row, REPLICAS])
+        trip_s = seconds[row, FORWARD_S] + seconds[row, BACKWARD_S] + seconds[row, TRIP_S]
+        share = -(-num_micro_batches // rows[row, REPLICAS])
         wanted = round_trip_in_flight(trip_s, share, busiest_s, row == last)
-        start = stages[row - 1, 0] if row > 0 else 0
-        stop, kind, replicas, held = stages[row, 0], stages[row, 1], stages[row, 2], rows[row, HELD]
-        added = min(wanted, share) - held
-        spare = k.memory_bytes[kind] - stage_bytes(k, start, stop, kind, replicas, held)
-        each = k.activation_prefix_bytes[stop, kind] - k.activation_prefix_bytes[start, kind]
-        if added * each > spare:
-            added = int(max(spare, 0.0) / each)
-        if added > 0:
-            rows[row, HELD] = held + added
+        rows[row, HELD] = max(rows[row, HELD], min(wanted, rows[row, MOST]))
 
 
 @njit(**ALLOCATING)
@@ -147,26 +162,17 @@ def _describe(stages: Any, count: int, k: Any, rows: Any, seconds: Any) -> None:
                 divisor, rest = rest, divisor % rest
             rows[row, PERIOD] = replicas * behind // divisor
         start, first = stop, first + replicas
-    devices_behind = ZERO
+    devices_behind, trip_s = ZERO, 0.0
     for row in range(count - 1, -1, -1):
-        replicas = rows[row, REPLICAS]
-        rows[row, HELD] = in_flight(k.num_micro_batches, k.is_gpipe, replicas, devices_behind)
+        replicas, start = rows[row, REPLICAS], stages[row - 1, 0] if row > 0 else ZERO
+        held = in_flight(k.num_micro_batches, k.is_gpipe, replicas, devices_behind)
+        share = (k.num_micro_batches + replicas - 1) // replicas
+        most = most_in_flight(k, start, stages[row, 0], stages[row, 1], replicas, share)
+        rows[row, HELD], rows[row, MOST] = held, max(held, most)
+        trip_s += 2.0 * (seconds[row, TRANSFER_S] + seconds[row, LATENCY_S])
+        seconds[row, TRIP_S] = trip_s
+        trip_s += seconds[row, FORWARD_S] + seconds[row, BACKWARD_S]
         devices_behind += replicas
-
-
-@uncounted_helper
-def _bound_s(rows: Any, seconds: Any, sums_s: Any, num_micro_batches: int) -> float:
-    """No run is shorter: a stage waits for its first pass, does all, and is followed by others."""
-    longest = before_s = after_s = 0.0
-    for row in range(len(rows)):
-        share = (num_micro_batches + rows[row, REPLICAS] - 1) // rows[row, REPLICAS]
-        compute_s = seconds[row, FORWARD_S] + seconds[row, BACKWARD_S]
-        after_s = max(after_s, sums_s[row, OWN] + sums_s[row, SHARED] + sums_s[row, OPTIMIZER])
-        longest = max(longest, before_s + share * compute_s + after_s)
-        message_s = seconds[row, TRANSFER_S] + seconds[row, LATENCY_S]
-        before_s += seconds[row, FORWARD_S] + message_s
-        after_s += seconds[row, BACKWARD_S] + message_s
-    return longest
 
 
 @uncounted_helper
@@ -176,8 +182,8 @@ def _run_passes(
     """Runs all passes; when the last of each stage ends is written to its seconds.
 
     Args:
-        rows: (S, 4) of the stages.
-        seconds: (S, 5) of the stages.
+        rows: (S, 5) of the stages.
+        seconds: (S, 6) of the stages.
         replicas: (R, 6) of all stages.
         arrivals: (4, S, M) when each micro-batch is there for its forward and backward pass, and
             when the links behind each stage are free, there and back.

@@ -94,6 +94,16 @@ def test_a_walk_finds_a_plan_that_fits_and_is_faster_than_its_beginning(far: Pro
     assert again.runs_like(found)
 
 
+def test_where_longer_walks_find_nothing_better_the_time_is_left_to_others(far: Problem) -> None:
+    question = Question.of(far.by_each_node or far, Budget())
+    code = greedy_code(question)
+    assert code is not None
+    budget = Budget(cpu_seconds=60.0)
+    found = best_over_devices(far, plan_as_clocked(far, question, code), budget, 0)
+    assert found is not None
+    assert budget.cpu_seconds_used < 30.0
+
+
 @pytest.mark.slow
 def test_far_from_one_another_single_devices_are_found_beside_groups_of_them() -> None:
     problem = with_size(field_problem(FieldCase("spot-regions", 7), 56), 1)

@@ -15,7 +15,11 @@ from heterps_envs.closed_form.objective import stages_step_time_s
 from heterps_envs.closed_form.placement import PlacedStage, Placement
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.in_flight import in_flight_micro_batches, round_trips_in_flight
-from heterps_envs.schedule.placement_clock import clocked_in_flight, clocked_step_time_s
+from heterps_envs.schedule.placement_clock import (
+    clocked_in_flight,
+    clocked_step_time_s,
+    step_time_bound_s,
+)
 from heterps_envs.schedule.plan_arrays import plan_arrays
 from heterps_envs.schedule.shared_sums import shared_parameters
 from heterps_envs.simulator.binding import bound_plan
@@ -54,7 +58,15 @@ def clocked_s(problem: Problem, placement: Placement, *, is_open: bool = False) 
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
     stages, kernel = np.array(rows, np.int64), kernel_tables(problem.tables)
     kernel = kernel._replace(holds_by_rule=not is_open)
-    return float(clocked_step_time_s(stages, len(rows), kernel, shared, math.inf))
+    return float(clocked_step_time_s(stages, len(rows), kernel, shared))
+
+
+def bound_s(problem: Problem, placement: Placement, *, is_open: bool = False) -> float:
+    rows = [[each.last_layer + 1, each.device_class, each.replicas] for each in placement]
+    shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
+    stages, kernel = np.array(rows, np.int64), kernel_tables(problem.tables)
+    kernel = kernel._replace(holds_by_rule=not is_open)
+    return float(step_time_bound_s(stages, len(rows), kernel, shared))
 
 
 def closed_form_s(problem: Problem, placement: Placement) -> float:
@@ -127,7 +139,7 @@ def test_no_more_is_in_flight_than_memory_has_room_for() -> None:
     def with_room_for(micro_batches: int) -> float:
         memory = np.array([state + 3.0 * micro_batches, 1e12])
         own = kernel._replace(activation_prefix_bytes=kept, memory_bytes=memory)
-        return float(clocked_step_time_s(stages, 2, own, shared, math.inf))
+        return float(clocked_step_time_s(stages, 2, own, shared))
 
     assert with_room_for(2) == clocked_s(problem, placement)
     assert with_room_for(2) > with_room_for(3) > with_room_for(4) > with_room_for(5)
@@ -141,6 +153,31 @@ def test_it_is_never_below_the_closed_form(schedule: str, placement: Placement) 
     """Without links, which it shares out among replicas, and sums, which may hide behind passes."""
     problem = problem_with(schedule, parameters=0, link=FAST)
     assert clocked_s(problem, placement) >= closed_form_s(problem, placement) * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
+@pytest.mark.parametrize("tied_to", [None, {5: 0}])
+@pytest.mark.parametrize("link", [FAST, LINK, Link(latency_s=0.2, bandwidth_bytes_per_s=1e8)])
+@settings(max_examples=30)
+@given(placement=placements(6, (9, 8), max_replicas=8))
+def test_its_bound_is_never_above_it(
+    link: Link, tied_to: dict[int, int] | None, schedule: str, is_open: bool, placement: Placement
+) -> None:
+    problem = problem_with(schedule, tied_to, link=link)
+    clocked = clocked_s(problem, placement, is_open=is_open)
+    assert bound_s(problem, placement, is_open=is_open) <= clocked * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.05, 0.2])
+def test_its_bound_is_it_where_round_trips_or_one_link_decide(latency_s: float) -> None:
+    """Two stages; the rule holds two of the micro-batches in front, or messages take longest."""
+    placement = (PlacedStage(0, 2, 0, 1), PlacedStage(3, 5, 1, 1))
+    far = problem_with(parameters=0, link=Link(latency_s=latency_s, bandwidth_bytes_per_s=1e12))
+    slow = problem_with(parameters=0, link=Link(latency_s=latency_s, bandwidth_bytes_per_s=3e6))
+    assert bound_s(far, placement) == pytest.approx(clocked_s(far, placement), rel=0.06)
+    clocked = clocked_s(slow, placement, is_open=True)
+    assert bound_s(slow, placement, is_open=True) == pytest.approx(clocked, rel=0.001)
 
 
 def test_replicas_that_wait_for_their_turn_are_what_the_closed_form_leaves_out() -> None:
