@@ -68,6 +68,7 @@ class LeastPrice(BestPlacements):
             else:
                 self._cheap_beams(slowest_s)
         self.windows()
+        self.polish()
 
     def _fastest(self, effort: Effort, start: Code | None) -> ShortestStep:
         """The search for the least step time, from what is known."""

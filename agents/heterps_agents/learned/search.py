@@ -5,7 +5,8 @@
     `best_placements`   what improves the placements that beams find: descents, windows, a sweep
 
 The order of all this depends on the effort alone. A budget only ends it sooner, so that a larger
-one never gives a worse placement; the best so far is what is returned. There is no randomness.
+one never gives a worse placement; the best so far is what is returned. Nothing is random but the
+last of it, the annealing from the best placement, which has the question's seed.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 a coarse ladder of targets, narrow beams          where good placements are
 rounds of targets around the best, wide beams     better ones, with other stages
 after each                                        what `best_placements` does with them
+in the end                                        a cool annealing from the best
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class ShortestStep(BestPlacements):
             self.windows()
             if not self.cost < before:
                 break
+        self.polish()
 
     def _first_ladder(self) -> None:
         """Narrow beams for targets of every size; without success, whatever finds a placement."""

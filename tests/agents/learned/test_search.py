@@ -216,6 +216,25 @@ def test_the_search_beats_its_start_as_much_as_annealing_does(random_policy: Pol
     assert np.mean(np.log(np.array(learned) / np.array(annealed))) < 0
 
 
+def test_what_is_polished_at_the_end_is_never_worse_and_on_many_classes_better(
+    random_policy: Policy,
+) -> None:
+    """Without learned scores there is much left to find."""
+    effort = effort_named("fast")
+    assert effort.polish_evaluations > 0
+    ratios = []
+    for tables in generate(6, seed=48, classes=(8, 12), layers=(40, 60), count_range=(2, 4)):
+        kernel, costs = kernel_tables(tables), []
+        plain = effort.changed(polish_evaluations=0)
+        for own in (plain, effort):
+            code = learned_code(random_policy, Question(tables, kernel, Goal(), Budget()), own)
+            assert code is not None
+            costs.append(Goal().cost(code, kernel))
+        assert costs[1] <= costs[0]
+        ratios.append(costs[1] / costs[0])
+    assert np.mean(ratios) < 0.99
+
+
 def test_all_efforts_take_problems_of_one_layer_or_one_class(random_policy: Policy) -> None:
     for effort, tables in product(
         efforts().values(), generate(2, 47, layers=(1, 2), classes=(1, 1), count_range=(1, 1))
