@@ -41,7 +41,7 @@ from heterps_envs.simulator.simulate import (
 THRESHOLD = 0.05
 # Changes of a walk that no time ends; a walk's part of the time. The rest is for the best of its
 # plans, of which so many are finished.
-UNHURRIED_CHANGES, WALK_PART, MOST_FINISHED = 20_000, 0.8, 4
+UNHURRIED_CHANGES, WALK_PART, MOST_FINISHED = 60_000, 0.8, 4
 # Changes of the first of several walks, and how many times as many of each later one. So many in
 # turn that find nothing better, by more than rounding, are the last ones.
 FIRST_CHANGES, LONGER, MOST_IDLE, SAME = 3000, 3, 2, 1 - 1e-9
