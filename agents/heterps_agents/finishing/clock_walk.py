@@ -35,7 +35,7 @@ MOST_TRIED = 1500
 # Of the placements that were the best for a while, the last ones are handed over.
 MOST_BEST = 16
 # Passes of all changes that one round judges: a second or two, as most changes are left out before.
-MOST_PASSES = 100_000_000
+MOST_PASSES = 300_000_000
 # Evaluations of the closed form for the cuts of a change.
 _MOST_CLIMBED: Any = np.int64(100)
 # Of so many changes one is of two kinds at a time, and of so many one has its cuts moved.

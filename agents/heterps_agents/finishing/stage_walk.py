@@ -28,7 +28,7 @@ ALONE_PART = 2 / 3
 END_PART = 1 / 2
 # For so many stages that may be simulated one more of these walks begins. Each round of walks may
 # try so many changes for each of the stages, and so many at most, as where time is limited.
-STAGES_OF_WALK, CHANGES, MOST_CHANGES, MOST_HURRIED_CHANGES = 1000, 12, 12_000, 20_000
+STAGES_OF_WALK, CHANGES, MOST_CHANGES, MOST_HURRIED_CHANGES = 1000, 24, 24_000, 20_000
 # So many of the placements that they find are simulated.
 MOST_SIMULATED = 8
 
