@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -53,20 +54,22 @@ def problem_with(
     return replace(problem, job=problem.job.changed(overlaps_reduce=False))
 
 
-def clocked_s(problem: Problem, placement: Placement, *, is_open: bool = False) -> float:
+def _said(
+    say: Callable[..., float], problem: Problem, placement: Placement, is_open: bool
+) -> float:
     rows = [[each.last_layer + 1, each.device_class, each.replicas] for each in placement]
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
     stages, kernel = np.array(rows, np.int64), kernel_tables(problem.tables)
     kernel = kernel._replace(holds_by_rule=not is_open)
-    return float(clocked_step_time_s(stages, len(rows), kernel, shared))
+    return float(say(stages, len(rows), kernel, shared))
+
+
+def clocked_s(problem: Problem, placement: Placement, *, is_open: bool = False) -> float:
+    return _said(clocked_step_time_s, problem, placement, is_open)
 
 
 def bound_s(problem: Problem, placement: Placement, *, is_open: bool = False) -> float:
-    rows = [[each.last_layer + 1, each.device_class, each.replicas] for each in placement]
-    shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
-    stages, kernel = np.array(rows, np.int64), kernel_tables(problem.tables)
-    kernel = kernel._replace(holds_by_rule=not is_open)
-    return float(step_time_bound_s(stages, len(rows), kernel, shared))
+    return _said(step_time_bound_s, problem, placement, is_open)
 
 
 def closed_form_s(problem: Problem, placement: Placement) -> float:
