@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numba import njit
 
+from heterps_envs.kernel_stamps import KernelCache
+
 Kernel = TypeVar("Kernel", bound=Callable[..., object])
 
 # A kernel is compiled once more for each Python number that is written into a call of it, or that
@@ -25,7 +27,7 @@ FALSE: Any = np.bool_(False)
 # Options of kernels: of those whose errors are Python's, as that of a division by zero, and of all
 # others. Nobody calls them from C, and each wrapper that is not made is a part of the compilation,
 # for which the first command on a machine waits.
-CHECKED: dict[str, Any] = {"cache": True, "no_cfunc_wrapper": True}
+CHECKED: dict[str, Any] = {"no_cfunc_wrapper": True}
 KERNEL: dict[str, Any] = {**CHECKED, "error_model": "numpy"}
 # Of those that take arrays and make none. The last word is numba's own, which its documentation
 # does not have.
@@ -36,46 +38,55 @@ ALLOCATING: dict[str, Any] = {**BORROWING, "_nrt": True}
 HELPER: dict[str, Any] = {"no_cpython_wrapper": True}
 
 
+def compiled(**options: Any) -> Callable[[Kernel], Kernel]:
+    """Compiles a kernel with these options of numba, and keeps it."""
+
+    def compile_it(function: Kernel) -> Kernel:
+        dispatcher: Any = njit(**options)(function)
+        # Where numba is told to compile nothing, this is the function itself.
+        if dispatcher is not function:
+            dispatcher._cache = KernelCache(function)  # type: ignore[no-untyped-call]
+        made: Kernel = dispatcher
+        return made
+
+    return compile_it
+
+
 def checked(function: Kernel) -> Kernel:
     """Compiles a kernel whose errors are Python's."""
-    return _compiled(function, CHECKED)
+    return compiled(**CHECKED)(function)
 
 
 def checked_helper(function: Kernel) -> Kernel:
     """As `checked`, where only kernels call it."""
-    return _compiled(function, {**CHECKED, **HELPER})
+    return compiled(**CHECKED, **HELPER)(function)
 
 
 def kernel(function: Kernel) -> Kernel:
     """Compiles a kernel that divides by zero as NumPy does."""
-    return _compiled(function, KERNEL)
+    return compiled(**KERNEL)(function)
 
 
 def helper(function: Kernel) -> Kernel:
     """As `kernel`, where only kernels call it."""
-    return _compiled(function, {**KERNEL, **HELPER})
+    return compiled(**KERNEL, **HELPER)(function)
 
 
 def uncounted(function: Kernel) -> Kernel:
     """Compiles a kernel that makes no arrays; numba refuses one that does."""
-    return _compiled(function, BORROWING)
+    return compiled(**BORROWING)(function)
 
 
 def uncounted_helper(function: Kernel) -> Kernel:
     """As `uncounted`, where only kernels call it."""
-    return _compiled(function, {**BORROWING, **HELPER})
+    return compiled(**BORROWING, **HELPER)(function)
 
 
 def inlined(function: Kernel) -> Kernel:
     """As `uncounted`, part of what calls it: else large tuples are copied for each call."""
-    return _compiled(function, {**BORROWING, "inline": "always"})
+    return compiled(**BORROWING, inline="always")(function)
 
 
 def merged(function: Kernel) -> Kernel:
     """As `inlined`, by LLVM: for what is large, it takes less time to compile."""
-    return _compiled(function, {**BORROWING, "forceinline": True})
-
-
-def _compiled(function: Kernel, options: dict[str, Any]) -> Kernel:
-    compiled: Kernel = njit(**options)(function)
-    return compiled
+    return compiled(**BORROWING, forceinline=True)(function)

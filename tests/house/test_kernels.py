@@ -11,7 +11,7 @@ FOLDERS = ("configs", "envs", "agents", "runtime", "heterps", "benchmarks", "tes
 # Import roots, which are no part of a module's name.
 ROOTS = ("configs", "envs", "agents", "runtime")
 HELPERS = ("helper", "checked_helper", "uncounted_helper")
-DECORATORS = ("njit", "kernel", "checked", "uncounted", "inlined", "merged", *HELPERS)
+DECORATORS = ("compiled", "njit", "kernel", "checked", "uncounted", "inlined", "merged", *HELPERS)
 
 
 def test_helpers_are_called_by_kernels_alone() -> None:
@@ -34,6 +34,16 @@ def test_helpers_are_called_by_kernels_alone() -> None:
     }
     assert len(helpers) > 100
     assert called == set()
+
+
+def test_kernels_are_compiled_in_one_place_which_knows_what_they_come_from() -> None:
+    compiling = {
+        file.relative_to(ROOT).as_posix()
+        for folder in (*ROOTS, "heterps", "benchmarks")
+        for file in (ROOT / folder).rglob("*.py")
+        if "njit" in file.read_text(encoding="utf-8")
+    }
+    assert compiling == {"envs/heterps_envs/compiled.py"}
 
 
 def _module(file: Path) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.formula import (
@@ -15,7 +14,15 @@ from heterps_envs.closed_form.formula import (
     stage_state_bytes,
     stage_work_s,
 )
-from heterps_envs.compiled import ALLOCATING, HELPER, ONE, checked, uncounted, uncounted_helper
+from heterps_envs.compiled import (
+    ALLOCATING,
+    HELPER,
+    ONE,
+    checked,
+    compiled,
+    uncounted,
+    uncounted_helper,
+)
 
 _UNLIMITED = 1 << 40
 # Labels that differ by less are one: only the rounding of sums sets them apart.
@@ -108,7 +115,7 @@ def _list_states(order: Any, first: Any, states: Any) -> int:
     return found
 
 
-@njit(**ALLOCATING, **HELPER)
+@compiled(**ALLOCATING, **HELPER)
 def _thin(labels: Any, delay_s: Any, stop: int, states: Any, width: int) -> None:
     """Drops all labels of a cut but the most promising ones, one of each state."""
     ports = labels.first.shape[1]

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from heterps_envs.compiled import uncounted_helper
+from heterps_envs.compiled import compiled, uncounted_helper
 
 # Shares of the moves; the rest swaps.
 _SINGLE, _CHAIN, _RANGE = 0.3, 0.45, 0.1
@@ -29,7 +28,7 @@ def _runs_on(p: Any, z: int, node: int, device: int) -> bool:
     return p.forward_s[z, node, device] < np.inf  # type: ignore[no-any-return]
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def _put(devices: Any, node: int, device: int, moved: Any, count: int) -> int:
     """Puts a node on a device; the number of nodes that moved."""
     if devices[node] == device:

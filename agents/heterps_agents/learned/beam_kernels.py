@@ -9,11 +9,19 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.learned.policy_kernels import score
 from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
-from heterps_envs.compiled import ALLOCATING, BORROWING, HELPER, ZERO, checked, helper, kernel
+from heterps_envs.compiled import (
+    ALLOCATING,
+    BORROWING,
+    HELPER,
+    ZERO,
+    checked,
+    compiled,
+    helper,
+    kernel,
+)
 from heterps_envs.environments.base.state import RUNNING
 from heterps_envs.environments.stage.kernels import observe_row
 from heterps_envs.environments.stage.state import NUM_CUTS, NUM_RUNGS, option_of
@@ -51,7 +59,7 @@ def front_delays(p: Any, out: Any) -> None:
                 out[z, cut, behind] = least
 
 
-@njit(**BORROWING)
+@compiled(**BORROWING)
 def expand(terms: Any, level: Any, count: int, room: Any) -> tuple[int, int]:
     """Lists the candidates of all rows; complete placements are recorded.
 
@@ -109,7 +117,7 @@ def _copy_row(rows: Any, row: int, out: Any, to: int) -> None:
     out.used[to] = rows.used[row]
 
 
-@njit(**ALLOCATING, **HELPER)
+@compiled(**ALLOCATING, **HELPER)
 def _finish(terms: Any, level: Any, row: int, view: Any, action: int, nodes: Any) -> None:
     """Records a candidate that covers the rest, if it is among the best of its beam.
 
@@ -144,7 +152,7 @@ def _put_node(nodes: Any, node: int, behind: int, start: int, kind: int, replica
     nodes.device_class[node], nodes.replicas[node] = kind, replicas
 
 
-@njit(**BORROWING, **HELPER)
+@compiled(**BORROWING, **HELPER)
 def _is_useful(terms: Any, level: Any, row: int, view: Any, action: int, start: int) -> bool:
     """Whether a completion may still beat the best: by its delay, and by the work that is left."""
     p, rows, beams = terms.problems, level.rows, level.beams

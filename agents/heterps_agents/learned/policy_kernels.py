@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from heterps_envs.compiled import KERNEL
+from heterps_envs.compiled import KERNEL, compiled
 
 Floats = NDArray[np.float32]
 
@@ -27,7 +26,7 @@ class ScorerWeights(NamedTuple):
     score_out: Floats  # (hidden,)
 
 
-@njit(**KERNEL, fastmath=True)
+@compiled(**KERNEL, fastmath=True)
 def score(w: Any, candidates: Any, state: Any, row: Any, out: Any) -> None:
     """Log-probabilities of candidates among those of their row.
 

@@ -309,4 +309,4 @@ def _complete(k: Any, goal: Any, window: Any, labels: Any, label: int) -> float:
         total += replicas
         price += replicas * k.price_usd_per_hour[kind]
         next_kind = kind
-    return graded_cost(behind_s, price, 0.0, goal)  # type: ignore[no-any-return]
+    return graded_cost(behind_s, price, 0.0, goal)

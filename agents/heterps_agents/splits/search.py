@@ -12,11 +12,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.splits.groups import GroupGraph
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import checked, checked_helper
+from heterps_envs.compiled import checked, checked_helper, compiled
 
 NORM = 24.0
 # Relative change of the norm that is accepted with probability 1/e at the start, and at the end.
@@ -105,7 +104,7 @@ def _tally(g: Any, devices: Any, assignment: Any, loads: Any, memory: Any, count
                 loads[device] += g.net_s[net]
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _border_s(g: Any, group: int, counts: Any, device: int) -> float:
     """What the group adds to the border of a device on which it is not yet."""
     change = 0.0
@@ -119,13 +118,13 @@ def _border_s(g: Any, group: int, counts: Any, device: int) -> float:
     return change
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _count(g: Any, group: int, counts: Any, device: int, by: int) -> None:
     for position in range(g.net_start[group], g.net_start[group + 1]):
         counts[g.nets[position], device] += by
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _take(g: Any, group: int, accelerators: int, device: int, counts: Any, loads: Any) -> None:
     """Takes the group off a device."""
     _count(g, group, counts, device, -1)
@@ -135,7 +134,7 @@ def _take(g: Any, group: int, accelerators: int, device: int, counts: Any, loads
         loads[device] -= g.cpu_s[group]
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _put(g: Any, group: int, accelerators: int, device: int, counts: Any, loads: Any) -> None:
     """Puts the group on a device."""
     if device < accelerators:
@@ -145,7 +144,7 @@ def _put(g: Any, group: int, accelerators: int, device: int, counts: Any, loads:
     _count(g, group, counts, device, 1)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _can_hold(g: Any, devices: Any, memory: Any, device: int, group: int, gone: float) -> bool:
     if device >= devices.num_accelerators:
         return bool(g.cpu_s[group] < np.inf)
@@ -162,12 +161,12 @@ def _norm(loads: Any, scale: float) -> float:
     return float(total)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _two(loads: Any, a: int, b: int, scale: float) -> float:
     return float((max(loads[a], 0.0) / scale) ** NORM + (max(loads[b], 0.0) / scale) ** NORM)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _neighbour(g: Any, group: int, rng: Any) -> int:
     first, stop = g.net_start[group], g.net_start[group + 1]
     if first == stop:

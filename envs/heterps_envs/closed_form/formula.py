@@ -53,12 +53,19 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.kernel_tables import KernelTables
-from heterps_envs.compiled import MINUS_ONE, ZERO, checked, merged, uncounted, uncounted_helper
+from heterps_envs.compiled import (
+    MINUS_ONE,
+    ZERO,
+    checked,
+    compiled,
+    merged,
+    uncounted,
+    uncounted_helper,
+)
 
 # One layer of a coded placement (int32): bits 0-7 stage option, bit 8 a cut behind this layer
 # although the next one has the same option, bits 9-20 replicas - 1 of the stage. The replicas are
@@ -69,7 +76,7 @@ MAX_REPLICAS = 4096
 FITS, OUT_OF_DEVICES, OUT_OF_MEMORY = 0, 1, 2
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def in_flight(num_micro_batches: int, is_gpipe: bool, replicas: int, replicas_behind: int) -> int:
     """Micro-batches whose activations one replica of a stage must have room for.
 
@@ -88,7 +95,7 @@ def in_flight(num_micro_batches: int, is_gpipe: bool, replicas: int, replicas_be
     return min(share, (replicas + replicas_behind + replicas - 1) // replicas)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def most_held(share: int, room_bytes: float, kept_bytes: float) -> int:
     """Micro-batches of a replica for which there is room.
 
@@ -102,7 +109,7 @@ def most_held(share: int, room_bytes: float, kept_bytes: float) -> int:
     return int(max(room_bytes, 0.0) / kept_bytes) if kept_bytes > 0.0 else 0
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def stage_after_s(
     gradient_bytes: float,
     optimizer_s: float,
@@ -117,7 +124,7 @@ def stage_after_s(
     return optimizer_s + 2.0 * (replicas - 1) * (message + latency_s)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def stage_work_s(
     forward_s: float, backward_s: float, round_trip_s: float, share: int, held: int
 ) -> float:
@@ -138,7 +145,7 @@ def stage_work_s(
     return max(share * compute + wait, rounds * (compute + round_trip_s))
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def stage_after_option_s(k: Any, start: int, stop: int, option: int, replicas: int) -> float:
     """`stage_after_s` of layers `start .. stop - 1`; replicas that share state share its step."""
     optimizer_s = k.optimizer_prefix_s[stop, option] - k.optimizer_prefix_s[start, option]
@@ -152,7 +159,7 @@ def stage_after_option_s(k: Any, start: int, stop: int, option: int, replicas: i
     )
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def stage_state_bytes(k: Any, start: int, stop: int, option: int, replicas: int) -> float:
     """State of layers `start .. stop - 1` on a device: its own, and its share of the replicas'."""
     own = k.state_prefix_bytes[stop, option] - k.state_prefix_bytes[start, option]
@@ -162,14 +169,14 @@ def stage_state_bytes(k: Any, start: int, stop: int, option: int, replicas: int)
     return own  # type: ignore[no-any-return]
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def stage_bytes(k: Any, start: int, stop: int, option: int, replicas: int, held: int) -> float:
     """Memory of layers `start .. stop - 1` on a device that holds `held` micro-batches."""
     kept = k.activation_prefix_bytes[stop, option] - k.activation_prefix_bytes[start, option]
     return stage_state_bytes(k, start, stop, option, replicas) + held * kept  # type: ignore[no-any-return]
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def most_in_flight(k: Any, start: int, stop: int, option: int, replicas: int, share: int) -> int:
     """Micro-batches that a replica may hold so that it waits less; 0 where the rule decides.
 
@@ -202,7 +209,7 @@ class Built(NamedTuple):
     fill_s: float
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def step_with_stage_s(
     forward_s: float,
     backward_s: float,

@@ -6,7 +6,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_configs.documents.job import Job
@@ -21,7 +20,15 @@ from heterps_envs.closed_form.formula import (
     stage_bytes,
 )
 from heterps_envs.closed_form.kernel_tables import KernelTables
-from heterps_envs.compiled import BORROWING, MINUS_ONE, ZERO, checked, uncounted, uncounted_helper
+from heterps_envs.compiled import (
+    BORROWING,
+    MINUS_ONE,
+    ZERO,
+    checked,
+    compiled,
+    uncounted,
+    uncounted_helper,
+)
 
 # A step time that meets the floor but for the rounding of its sums meets the floor.
 ROUNDING = 1e-9
@@ -142,10 +149,10 @@ def limited_cost(stages: Any, num_stages: int, k: Any, used: Any, goal: Any, lim
     for kind in range(k.num_classes):
         if used[kind] > k.device_count[kind]:
             excess += used[kind] - k.device_count[kind]
-    return graded_cost(step_time_s, price, excess, goal)  # type: ignore[no-any-return]
+    return graded_cost(step_time_s, price, excess, goal)
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def measure(
     stages: Any, num_stages: int, k: Any, goal: Any, limit: float
 ) -> tuple[float, float, float, int]:
@@ -196,7 +203,7 @@ def measure(
     return behind_s, price, excess, (fullest if excess > 0.0 else slowest)
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def graded_cost(step_time_s: float, price: float, excess: float, goal: Any) -> float:
     """What `search_cost` says of a placement that is measured.
 
@@ -243,4 +250,4 @@ def stages_step_time_s(stages: Any, k: Any) -> float:
         k: `KernelTables`.
     """
     goal = Goal(False, math.inf)
-    return measure(stages, stages.shape[0], k, goal, math.inf)[0]  # type: ignore[no-any-return]
+    return measure(stages, stages.shape[0], k, goal, math.inf)[0]

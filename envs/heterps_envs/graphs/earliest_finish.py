@@ -11,10 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.arrays import Floats
-from heterps_envs.compiled import helper, kernel
+from heterps_envs.compiled import compiled, helper, kernel
 from heterps_envs.graphs.problem import GraphProblems, Placement
 from heterps_envs.graphs.simulator import (
     clear_row,
@@ -128,7 +127,7 @@ def earliest_finish(
     return True
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def start_if_placed(g: Any, node: int, device: int, devices: Any, row: Any, channels: Any) -> float:
     """When the forward pass of the next node would begin on a device; changes nothing.
 

@@ -19,11 +19,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
-from heterps_envs.compiled import uncounted
+from heterps_envs.compiled import compiled, uncounted
 from heterps_envs.graphs.problem import GraphProblems
 from heterps_envs.graphs.simulator import (
     GraphRow,
@@ -107,7 +106,7 @@ def empty_blocks(problems: GraphProblems, row: int) -> Blocks:
     )
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def _live(blocks: Any, block: int) -> Any:
     start = unsigned(blocks.live_start[unsigned(block)])
     return range(start, unsigned(blocks.live_start[unsigned(block + 1)]))
@@ -243,7 +242,7 @@ def keep_placement(g: Any, devices: Any, first: int, blocks: Any) -> None:
         _put_tails(g, devices, block, blocks)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def _put_work(g: Any, devices: Any, blocks: Any) -> None:
     """What devices have to compute from each block on, and backward before it."""
     nodes, count = g.num_nodes, len(blocks.live_start) - 2
@@ -264,7 +263,7 @@ def _put_work(g: Any, devices: Any, blocks: Any) -> None:
             work_s[unsigned(place), device] += g.forward_s[node, device]
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def _put_tails(g: Any, devices: Any, block: int, blocks: Any) -> None:
     """How long the step goes on after each event of the backward pass, from a block on.
 

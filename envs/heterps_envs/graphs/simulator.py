@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
-from heterps_envs.compiled import kernel
+from heterps_envs.compiled import compiled, kernel
 from heterps_envs.graphs.problem import GraphProblems, GraphTables, Placement, pack_graphs
 
 
@@ -167,7 +166,7 @@ def _step_times(p: Any, rows: Any, devices: Any, step_time_s: Any, overflow: Any
         overflow[index] = overflow_of(p, z, devices[index], row.free_s)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def overflow_of(p: Any, z: int, devices: Any, memory: Any) -> float:
     """The sum over devices of the share by which memory is exceeded; `memory` (D,) is scratch."""
     for device in range(p.num_devices[z]):
@@ -181,13 +180,13 @@ def overflow_of(p: Any, z: int, devices: Any, memory: Any) -> float:
     return exceeded
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def unsigned(index: int) -> Any:
     """An index that is not negative. Numba need not look for its sign: a third of all the time."""
     return np.uint32(index)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def one_graph(p: Any, z: int) -> Any:
     """Views of one row of `GraphProblems`, as an `OneGraph`."""
     return OneGraph(
@@ -224,7 +223,7 @@ def step_time_of(p: Any, z: int, devices: Any, row: Any) -> float:
     return end_of_step(g, devices, row)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def end_of_step(g: Any, devices: Any, row: Any) -> float:
     """Runs all backward passes, if there are any; returns when the last device is done."""
     if g.has_backward:
@@ -235,7 +234,7 @@ def end_of_step(g: Any, devices: Any, row: Any) -> float:
     return end_s
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def clear_row(g: Any, row: Any) -> None:
     """Takes a simulation back to its begin; nodes overwrite what is kept for each of them."""
     for device in range(g.num_devices):
@@ -244,7 +243,7 @@ def clear_row(g: Any, row: Any) -> None:
         row.channel_free_s[channel] = 0.0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def place_forward(g: Any, node: Any, device: Any, devices: Any, row: Any) -> float:
     """Runs the forward pass of the next node on a device; returns when it ends.
 
@@ -280,7 +279,7 @@ def place_forward(g: Any, node: Any, device: Any, devices: Any, row: Any) -> flo
     return finish_s  # type: ignore[no-any-return]
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def run_backward(g: Any, devices: Any, row: Any) -> None:
     """Runs the backward pass of all nodes after all of them have run forward."""
     node = unsigned(g.num_nodes)
@@ -289,7 +288,7 @@ def run_backward(g: Any, devices: Any, row: Any) -> None:
         place_backward(g, node, unsigned(devices[node]), devices, row)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def place_backward(g: Any, node: Any, device: Any, devices: Any, row: Any) -> None:
     """Runs the backward pass of the next node, of those that are left the last one.
 

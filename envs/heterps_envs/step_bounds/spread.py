@@ -15,9 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from heterps_envs.compiled import ALLOCATING, ZERO, inlined, uncounted_helper
+from heterps_envs.compiled import ALLOCATING, ZERO, compiled, inlined, uncounted_helper
 from heterps_envs.step_bounds.shares import least_owners, summed_share, whole
 
 # Columns of what is found: option, first layer, the one after the last, and c and d.
@@ -33,7 +32,7 @@ def grid_of(num_layers: int) -> int:
     return max(1, num_layers // PLACES)
 
 
-@njit(**ALLOCATING)
+@compiled(**ALLOCATING)
 def spread_ranges(n: Any, step_s: float, most: Any, shares: Any, rows: Any, row_shares: Any) -> int:
     """Writes ranges with layers of other nodes, too; those without any core have c and d alike.
 

@@ -18,9 +18,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from heterps_envs.compiled import ALLOCATING, HELPER, uncounted_helper
+from heterps_envs.compiled import ALLOCATING, HELPER, compiled, uncounted_helper
 from heterps_envs.step_bounds.cores import add_cores, add_cover
 from heterps_envs.step_bounds.spread import CORE, CORE_STOP, FIRST, OPTION, STOP
 from heterps_envs.step_bounds.units import ALL, NUM_WAYS
@@ -29,7 +28,7 @@ from heterps_envs.step_bounds.units import ALL, NUM_WAYS
 PATIENCE, LEAST_PROGRESS = 30, 1e-3
 
 
-@njit(**ALLOCATING)
+@compiled(**ALLOCATING)
 def least_earned_in_zones(
     num_classes: int, units: Any, ranges: Any, worth: Any, iterations: int
 ) -> float:
@@ -91,7 +90,7 @@ def _normalize(worth: Any) -> None:
         worth[layer] /= total
 
 
-@njit(**ALLOCATING, **HELPER)
+@compiled(**ALLOCATING, **HELPER)
 def _values(ranges: Any, worth: Any, value: Any, row_of: Any) -> None:
     """Writes what a device earns at most with each core; at (0, 0) without one."""
     ahead = np.zeros(len(worth) + 1)

@@ -24,7 +24,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_agents.systems.heterps.elastic_chain import (
     ROUNDING,
@@ -37,7 +36,7 @@ from heterps_agents.systems.heterps.elastic_chain import (
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.closed_form.placement import PlacedStage
-from heterps_envs.compiled import checked
+from heterps_envs.compiled import checked, compiled
 
 MAX_TARGETS = 2000
 
@@ -173,7 +172,7 @@ class _Prepared(NamedTuple):
         return plan_of(self.chain, stages)
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _least_units(fixed_s: float, shared_s: float, period_s: float, units: int, most: int) -> int:
     """The least count from `units` on with `fixed + shared / k <= period`; `most + 1`: none."""
     room = period_s - fixed_s

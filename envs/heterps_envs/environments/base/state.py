@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from heterps_envs.compiled import BORROWING, HELPER
+from heterps_envs.compiled import BORROWING, HELPER, compiled
 
 # RUNNING until the end; COMPLETE with a placement that can be used; STUCK where no action was
 # allowed, or one was taken that is not.
@@ -16,7 +15,7 @@ RUNNING, COMPLETE, STUCK = 0, 1, 2
 LARGEST_RATIO = 4.0
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def ratio(numerator: float, denominator: float) -> float:
     """The quotient, within plus and minus LARGEST_RATIO; 0 by 0 is 0."""
     if denominator > 0.0:  # always, but for what has run out; so no branch is hard to predict
@@ -24,14 +23,14 @@ def ratio(numerator: float, denominator: float) -> float:
     return LARGEST_RATIO if numerator > 0.0 else 0.0
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def log_ratio(numerator: float, denominator: float) -> float:
     """Logarithm of a quotient of two numbers that are not negative, within the same limits."""
     value = np.log(max(numerator, 1e-30) / max(denominator, 1e-30))
     return min(LARGEST_RATIO, max(-LARGEST_RATIO, value))  # type: ignore[no-any-return]
 
 
-@njit(**BORROWING, **HELPER)
+@compiled(**BORROWING, **HELPER)
 def take_candidates(view: Any, row: int) -> None:
     """Takes all candidates of an episode away. Those that are not allowed are zero already."""
     for action in range(view.allowed.shape[1]):

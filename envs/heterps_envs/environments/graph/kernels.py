@@ -205,7 +205,7 @@ def _sibling_share(p: Any, rows: Any, row: int, z: int, node: int, device: int) 
                 all_bytes += p.output_bytes[z, producer]
                 if (rows.copies[row, producer] >> device) & 1:
                     here_bytes += p.output_bytes[z, producer]
-    return ratio(here_bytes, all_bytes)  # type: ignore[no-any-return]
+    return ratio(here_bytes, all_bytes)
 
 
 @helper

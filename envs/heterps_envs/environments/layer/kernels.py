@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.closed_form.formula import CUT_BIT, in_flight
 from heterps_envs.closed_form.objective import Goal, read_stages, write_code
 from heterps_envs.closed_form.replicas import provision_stages
-from heterps_envs.compiled import checked_helper, helper, kernel
+from heterps_envs.compiled import checked_helper, compiled, helper, kernel
 from heterps_envs.environments.base.state import (
     COMPLETE,
     LARGEST_RATIO,
@@ -153,7 +152,7 @@ def _observe_classes(p: Any, rows: Any, view: Any, row: int) -> bool:
     return found
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def _observe_class(
     p: Any, rows: Any, view: Any, row: int, action: int, fastest_s: float, dearest: float
 ) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.closed_form.formula import (
     Built,
@@ -21,7 +20,7 @@ from heterps_envs.closed_form.formula import (
     stage_work_s,
     step_with_stage_s,
 )
-from heterps_envs.compiled import BORROWING, HELPER
+from heterps_envs.compiled import BORROWING, HELPER, compiled
 from heterps_envs.environments.base.state import LARGEST_RATIO
 
 # The shorter way must still cover this share of the value of the longest.
@@ -60,13 +59,13 @@ class Room(NamedTuple):
     round_trip_s: float
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def largest_share(num_micro_batches: int, replicas: int) -> int:
     """Micro-batches of the busiest replica."""
     return (num_micro_batches + replicas - 1) // replicas
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def all_reduce_and_optimizer_s(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int
 ) -> float:
@@ -82,7 +81,7 @@ def all_reduce_and_optimizer_s(
     )
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def state_and_kept_bytes(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int
 ) -> tuple[float, float]:
@@ -95,16 +94,16 @@ def state_and_kept_bytes(
     return state, kept
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def stage_bytes(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int
 ) -> float:
     """Bytes of a stage on one device, as `formula.stage_bytes` counts them."""
     state, kept = state_and_kept_bytes(p, z, start, stop, kind, replicas)
-    return state + held * kept  # type: ignore[no-any-return]
+    return state + held * kept
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def open_in_flight(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int
 ) -> int:
@@ -119,7 +118,7 @@ def open_in_flight(
     return max(held, most_held(share, p.memory_bytes[z, kind] - state, kept))
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
     """The least that the layers before `start` take together.
 
@@ -133,7 +132,7 @@ def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
     return least_bytes
 
 
-@njit(**BORROWING, **HELPER)
+@compiled(**BORROWING, **HELPER)
 def behind_with_stage_s(
     p: Any, rows: Any, row: int, kind: int, replicas: int, held: int, start: int
 ) -> float:
@@ -153,7 +152,7 @@ def behind_with_stage_s(
     )  # fmt: skip
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def stage_fits(p: Any, z: int, start: int, stop: int, stage: Any, room: Any) -> bool:
     """Memory, target and fill limit hold; all only get worse as the stage grows.
 
@@ -180,7 +179,7 @@ def stage_fits(p: Any, z: int, start: int, stop: int, stage: Any, room: Any) -> 
     return busy - compute <= room.allowance_s  # type: ignore[no-any-return]
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: Any) -> None:
     """Writes what a stage in front of a candidate does at best, on all devices that are left.
 
@@ -203,7 +202,7 @@ def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: A
             fronts[front, 0], fronts[front, 1], fronts[front, 2] = share, held, most
 
 
-@njit(**BORROWING, **HELPER)
+@compiled(**BORROWING, **HELPER)
 def best_front_link(
     p: Any,
     z: int,
@@ -245,7 +244,7 @@ def best_front_link(
     return best, least_message, least_rounds
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def tightest_layer(p: Any, z: int, first: int, start: int, fronts: Any, known: float) -> float:
     """The layer before `start` that is hardest to place: share of the memory where it fits best.
 
@@ -266,7 +265,7 @@ def tightest_layer(p: Any, z: int, first: int, start: int, fronts: Any, known: f
     return worst
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -> float:
     """The least US dollars per hour of what must stand in front of `start`.
 
@@ -283,7 +282,7 @@ def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -
     return max(cheapest, p.dollars_prefix[z, start] / longest_s)  # type: ignore[no-any-return]
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def longest_stage(
     p: Any, rows: Any, row: int, stage: Any, through_s: float, allowance_s: float, scratch: Any
 ) -> int:
@@ -322,7 +321,7 @@ def longest_stage(
     return 0 if start == 0 else -1
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def least_fill_stage(
     p: Any, rows: Any, row: int, kind: int, through_s: float, longest: int, fronts: Any
 ) -> int:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
-from heterps_envs.compiled import BORROWING, HELPER, kernel
+from heterps_envs.compiled import BORROWING, HELPER, compiled, kernel
 from heterps_envs.environments.base.state import COMPLETE, RUNNING, STUCK, take_candidates
 from heterps_envs.environments.stage.candidates import Wanted, observe_rung
 from heterps_envs.environments.stage.features import Left, observe_budget, observe_state
@@ -42,7 +41,7 @@ def observe(p: Any, rows: Any, view: Any, which: Any) -> None:
             rows.status[row] = STUCK
 
 
-@njit(**BORROWING)
+@compiled(**BORROWING)
 def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
     """Appends the chosen stage in every running episode.
 
@@ -75,8 +74,8 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
             take_candidates(view, row)
 
 
-@njit(**BORROWING, **HELPER)
-def observe_row(p: Any, rows: Any, row: int, view: Any, line: int, scratch: Any) -> bool:
+@compiled(**BORROWING, **HELPER)
+def observe_row(p: Any, rows: Any, row: int, view: Any, line: Any, scratch: Any) -> bool:
     """Writes the candidates of one running episode; returns whether there is one.
 
     Args:

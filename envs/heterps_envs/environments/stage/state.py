@@ -26,10 +26,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from heterps_envs.compiled import BORROWING, checked
+from heterps_envs.compiled import BORROWING, checked, compiled
 from heterps_envs.environments.base.state import RUNNING
 
 # Numbers of replicas of an option that one decision offers.
@@ -137,13 +136,13 @@ def new_scratch(max_classes: int) -> Scratch:
     return Scratch(np.empty((max_classes, 3), np.int64), np.empty(3))
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(error_model="numpy", inline="always")
 def option_of(action: int, max_classes: int) -> int:
     """Device class (or option) of a candidate."""
     return action % (max_classes * NUM_RUNGS) // NUM_RUNGS
 
 
-@njit(**BORROWING, inline="always")
+@compiled(**BORROWING, inline="always")
 def rung_of(most: int, rung: int, below: int) -> int:
     """Replicas of a rung, 0 to NUM_RUNGS - 1; more than `most` where there are no more rungs.
 
