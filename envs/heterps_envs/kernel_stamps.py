@@ -35,20 +35,28 @@ def stamp(function: Callable[..., object]) -> str:
     parts, done, waiting = set[str](), set[Any](), [function]
     while waiting:
         function = waiting.pop()
-        if function in done:
-            continue
-        done.add(function)
-        code, known = function.__code__, function.__globals__
-        parts.add(_file_hash(code.co_filename))
-        for name in _names(code):
-            value = known.get(name)
-            if isinstance(value, Dispatcher):
-                waiting.append(value.py_func)
-            elif isinstance(value, _CONSTANTS):
-                parts.add(f"{name} {_text(value)}")
-            elif isinstance(value, type) and issubclass(value, tuple):
-                parts.add(f"{name} {getattr(value, '_fields', ())}")
+        if function not in done:
+            done.add(function)
+            own, called = _described(function)
+            parts |= own
+            waiting += called
     return hashlib.sha256("\n".join(sorted(parts)).encode()).hexdigest()
+
+
+@cache
+def _described(function: Any) -> tuple[frozenset[str], tuple[Any, ...]]:
+    """A kernel's file and constants, and what it calls."""
+    code, known = function.__code__, function.__globals__
+    parts, called = {_file_hash(code.co_filename)}, []
+    for name in _names(code):
+        value = known.get(name)
+        if isinstance(value, Dispatcher):
+            called.append(value.py_func)
+        elif isinstance(value, _CONSTANTS):
+            parts.add(f"{name} {_text(value)}")
+        elif isinstance(value, type) and issubclass(value, tuple):
+            parts.add(f"{name} {getattr(value, '_fields', ())}")
+    return frozenset(parts), tuple(called)
 
 
 def _names(code: CodeType) -> Iterator[str]:
