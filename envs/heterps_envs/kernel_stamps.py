@@ -2,7 +2,9 @@
 
 numba looks at the file alone that a kernel is in. What the kernel calls, and the constants that it
 reads, are compiled into it too: after a change of those, in a checkout that is installed in place,
-it would go on with the old code.
+it would go on with the old code. And of a named tuple that a kernel takes numba looks at the class
+and the types of its fields, and not at their names: one that has them in another order would be
+read as before.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
+from numba.core.types import BaseTuple
 
 _CONSTANTS = (bool, int, float, str, tuple, np.generic, np.ndarray)
 
@@ -28,6 +31,11 @@ class KernelCache(FunctionCache):
         """As numba's. The stamp is taken now: a kernel may call what its module has below it."""
         self._cache_file._source_stamp = stamp(self._py_func)
         return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+
+    def _index_key(self, sig: Any, codegen: Any) -> Any:
+        """As numba's, and the names of the fields of named tuples."""
+        key = super()._index_key(sig, codegen)  # type: ignore[no-untyped-call]
+        return *key, tuple(_fields(sig))
 
 
 def stamp(function: Callable[..., object]) -> str:
@@ -57,6 +65,14 @@ def _described(function: Any) -> tuple[frozenset[str], tuple[Any, ...]]:
         elif isinstance(value, type) and issubclass(value, tuple):
             parts.add(f"{name} {getattr(value, '_fields', ())}")
     return frozenset(parts), tuple(called)
+
+
+def _fields(kinds: Any) -> Iterator[tuple[str, ...]]:
+    """Names of the fields of all named tuples among types, and in these."""
+    for kind in kinds:
+        if isinstance(kind, BaseTuple):
+            yield getattr(kind, "fields", ())
+            yield from _fields(kind.types)
 
 
 def _names(code: CodeType) -> Iterator[str]:
