@@ -72,7 +72,7 @@ def _fields(kinds: Any) -> Iterator[tuple[str, ...]]:
     for kind in kinds:
         if isinstance(kind, BaseTuple):
             yield getattr(kind, "fields", ())
-            yield from _fields(kind.types)
+            yield from _fields(getattr(kind, "types", ()))
 
 
 def _names(code: CodeType) -> Iterator[str]:
