@@ -82,6 +82,16 @@ def uncounted_helper(function: Kernel) -> Kernel:
     return compiled(**BORROWING, **HELPER)(function)
 
 
+def allocating(function: Kernel) -> Kernel:
+    """Compiles a kernel that makes arrays; kernels that make none may call it."""
+    return compiled(**ALLOCATING)(function)
+
+
+def allocating_helper(function: Kernel) -> Kernel:
+    """As `allocating`, where only kernels call it."""
+    return compiled(**ALLOCATING, **HELPER)(function)
+
+
 def inlined(function: Kernel) -> Kernel:
     """As `uncounted`, part of what calls it: else large tuples are copied for each call."""
     return compiled(**BORROWING, inline="always")(function)

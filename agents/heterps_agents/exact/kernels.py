@@ -15,11 +15,9 @@ from heterps_envs.closed_form.formula import (
     stage_work_s,
 )
 from heterps_envs.compiled import (
-    ALLOCATING,
-    HELPER,
     ONE,
+    allocating_helper,
     checked,
-    compiled,
     uncounted,
     uncounted_helper,
 )
@@ -115,7 +113,7 @@ def _list_states(order: Any, first: Any, states: Any) -> int:
     return found
 
 
-@compiled(**ALLOCATING, **HELPER)
+@allocating_helper
 def _thin(labels: Any, delay_s: Any, stop: int, states: Any, width: int) -> None:
     """Drops all labels of a cut but the most promising ones, one of each state."""
     ports = labels.first.shape[1]

@@ -20,7 +20,7 @@ from heterps_agents.search.stage_changes import copy_stages
 from heterps_envs.arrays import Code, Floats, Integers
 from heterps_envs.closed_form.objective import MISSES_FLOOR, limited_cost, read_stages, write_code
 from heterps_envs.closed_form.placement import decode
-from heterps_envs.compiled import ALLOCATING, compiled, uncounted_helper
+from heterps_envs.compiled import allocating, uncounted_helper
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.placement_clock import clocked_step_time_s, step_time_bound_s
 from heterps_envs.schedule.shared_sums import SharedParameters, shared_parameters
@@ -164,14 +164,14 @@ def _begin(question: Question, start: Code, shared: SharedParameters) -> _Walk:
     return _Walk(stages, counts, costs, used, bests, best_costs, num_bests, seen, seen_s)
 
 
-@compiled(**ALLOCATING)
+@allocating
 def _code_cost(code: Any, k: Any, shared: Any) -> float:
     stages = np.empty((k.num_layers, 3), np.int64)
     count = read_stages(code, stages)
     return clocked_step_time_s(stages, count, k, shared)
 
 
-@compiled(**ALLOCATING)
+@allocating
 def _go_on(k: Any, goal: Any, shared: Any, walk: Any, numbers: Any, threshold: float) -> None:
     """Tries a change for each row of numbers.
 
@@ -230,7 +230,7 @@ def _change(k: Any, goal: Any, walk: Any, numbers: Any) -> int:
     return count if cost < MISSES_FLOOR else 0
 
 
-@compiled(**ALLOCATING)
+@allocating
 def _run(k: Any, shared: Any, walk: Any, count: int, most: float) -> float:
     """Step time of the trial by the clock; those that are taken are remembered."""
     trial = walk.stages[_TRIAL]

@@ -13,14 +13,13 @@ import numpy as np
 from heterps_agents.learned.policy_kernels import score
 from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
 from heterps_envs.compiled import (
-    ALLOCATING,
-    BORROWING,
-    HELPER,
     ZERO,
+    allocating_helper,
     checked,
-    compiled,
     helper,
     kernel,
+    uncounted,
+    uncounted_helper,
 )
 from heterps_envs.environments.base.state import RUNNING
 from heterps_envs.environments.stage.kernels import observe_row
@@ -59,7 +58,7 @@ def front_delays(p: Any, out: Any) -> None:
                 out[z, cut, behind] = least
 
 
-@compiled(**BORROWING)
+@uncounted
 def expand(terms: Any, level: Any, count: int, room: Any) -> tuple[int, int]:
     """Lists the candidates of all rows; complete placements are recorded.
 
@@ -117,7 +116,7 @@ def _copy_row(rows: Any, row: int, out: Any, to: int) -> None:
     out.used[to] = rows.used[row]
 
 
-@compiled(**ALLOCATING, **HELPER)
+@allocating_helper
 def _finish(terms: Any, level: Any, row: int, view: Any, action: int, nodes: Any) -> None:
     """Records a candidate that covers the rest, if it is among the best of its beam.
 
@@ -152,7 +151,7 @@ def _put_node(nodes: Any, node: int, behind: int, start: int, kind: int, replica
     nodes.device_class[node], nodes.replicas[node] = kind, replicas
 
 
-@compiled(**BORROWING, **HELPER)
+@uncounted_helper
 def _is_useful(terms: Any, level: Any, row: int, view: Any, action: int, start: int) -> bool:
     """Whether a completion may still beat the best: by its delay, and by the work that is left."""
     p, rows, beams = terms.problems, level.rows, level.beams

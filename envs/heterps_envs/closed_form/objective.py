@@ -20,15 +20,7 @@ from heterps_envs.closed_form.formula import (
     stage_bytes,
 )
 from heterps_envs.closed_form.kernel_tables import KernelTables
-from heterps_envs.compiled import (
-    BORROWING,
-    MINUS_ONE,
-    ZERO,
-    checked,
-    compiled,
-    uncounted,
-    uncounted_helper,
-)
+from heterps_envs.compiled import MINUS_ONE, ZERO, checked, inlined, uncounted, uncounted_helper
 
 # A step time that meets the floor but for the rounding of its sums meets the floor.
 ROUNDING = 1e-9
@@ -152,7 +144,7 @@ def limited_cost(stages: Any, num_stages: int, k: Any, used: Any, goal: Any, lim
     return graded_cost(step_time_s, price, excess, goal)
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def measure(
     stages: Any, num_stages: int, k: Any, goal: Any, limit: float
 ) -> tuple[float, float, float, int]:
@@ -203,7 +195,7 @@ def measure(
     return behind_s, price, excess, (fullest if excess > 0.0 else slowest)
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def graded_cost(step_time_s: float, price: float, excess: float, goal: Any) -> float:
     """What `search_cost` says of a placement that is measured.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from heterps_envs.compiled import BORROWING, compiled, uncounted_helper
+from heterps_envs.compiled import uncounted, uncounted_helper
 
 # Of the time of the slowest part.
 HALVINGS = 12
 
 
-@compiled(**BORROWING)
+@uncounted
 def cut_evenly(t: Any, columns: Any, replicas: Any, edges: Any, tried: Any) -> None:
     """Finds the least time of the slowest part by halving it, and writes the cuts for that.
 
@@ -43,7 +43,7 @@ def cut_evenly(t: Any, columns: Any, replicas: Any, edges: Any, tried: Any) -> N
             low = middle
 
 
-@compiled(**BORROWING)
+@uncounted
 def even_cut(t: Any, front: int, back: int, first: int, stop: int) -> int:
     """The cut of two layers or more between two devices for which the slower one takes least.
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from heterps_envs.closed_form.formula import most_held, stage_work_s
-from heterps_envs.compiled import ALLOCATING, HELPER, ZERO, compiled, uncounted_helper
+from heterps_envs.compiled import ZERO, allocating, allocating_helper, uncounted_helper
 from heterps_envs.lanes.arrays import Lanes, Parts
 from heterps_envs.lanes.sums import sum_gradients
 from heterps_envs.lanes.ways import pass_block, read_plan
@@ -22,7 +22,7 @@ from heterps_envs.lanes.ways import pass_block, read_plan
 NO_ROOM_S = -1.0
 
 
-@compiled(**ALLOCATING)
+@allocating
 def lanes_step_s(t: Any, plan: Any, sharded: Any, room: float) -> float:
     """Seconds of a step; `NO_ROOM_S` where a device has no room for what it must hold.
 
@@ -45,7 +45,7 @@ def lanes_step_s(t: Any, plan: Any, sharded: Any, room: float) -> float:
     return _step_s(t, p, w, num_blocks, room)
 
 
-@compiled(**ALLOCATING)
+@allocating
 def lane_rates_s(t: Any, block: Any, first: int, rates_s: Any) -> None:
     """Writes what the lanes of a block take for their first micro-batches, and for each one more.
 
@@ -67,7 +67,7 @@ def lane_rates_s(t: Any, block: Any, first: int, rates_s: Any) -> None:
             rates_s[1, lane] = max(rates_s[1, lane], each_s)
 
 
-@compiled(**ALLOCATING, **HELPER)
+@allocating_helper
 def _arrays(num_numbers: int) -> tuple[Any, Any]:
     """Room for a plan of so many numbers; a part takes four of them or more."""
     size = num_numbers // 4 + 2

@@ -21,7 +21,7 @@ import numpy as np
 
 from heterps_envs.closed_form.formula import in_flight, most_in_flight, stage_work_s
 from heterps_envs.closed_form.round_trips import round_trip_in_flight
-from heterps_envs.compiled import ALLOCATING, MINUS_ONE, ZERO, compiled, uncounted_helper
+from heterps_envs.compiled import MINUS_ONE, ZERO, allocating, uncounted_helper
 from heterps_envs.schedule.shared_sums import OPTIMIZER, OWN, SHARED, last_end_s, write_sums
 
 # Columns of a stage: its replicas, its first one among all, micro-batches between two that the same
@@ -39,7 +39,7 @@ IDLE, RUNS_FORWARD, RUNS_BACKWARD = 0, 1, 2
 _SAME = 1 + 1e-10
 
 
-@compiled(**ALLOCATING)
+@allocating
 def clocked_step_time_s(stages: Any, count: int, k: Any, shared: Any) -> float:
     """Step time of stages, whether they fit or not.
 
@@ -61,7 +61,7 @@ def clocked_step_time_s(stages: Any, count: int, k: Any, shared: Any) -> float:
     return last_end_s(stages, count, shared, sums_s, seconds[:, END_S])
 
 
-@compiled(**ALLOCATING)
+@allocating
 def step_time_bound_s(stages: Any, count: int, k: Any, shared: Any) -> float:
     """No run of these stages is shorter by the clock; found in a hundredth of its time.
 
@@ -91,7 +91,7 @@ def step_time_bound_s(stages: Any, count: int, k: Any, shared: Any) -> float:
     return longest
 
 
-@compiled(**ALLOCATING)
+@allocating
 def clocked_in_flight(stages: Any, count: int, k: Any) -> Any:
     """(S,) micro-batches that stages hold where that is open; see `clocked_step_time_s`."""
     rows, seconds = np.empty((count, 5), np.int64), np.zeros((count, 6))
@@ -117,7 +117,7 @@ def _hold_more(rows: Any, seconds: Any, num_micro_batches: int) -> None:
         rows[row, HELD] = max(rows[row, HELD], min(wanted, rows[row, MOST]))
 
 
-@compiled(**ALLOCATING)
+@allocating
 def _run_all(rows: Any, seconds: Any, k: Any) -> None:
     """Runs all passes of a step; when each stage's last one ends is written to its seconds."""
     count = len(rows)

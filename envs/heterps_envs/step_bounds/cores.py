@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from heterps_envs.compiled import ALLOCATING, HELPER, MINUS_ONE, compiled, uncounted_helper
+from heterps_envs.compiled import MINUS_ONE, allocating_helper, uncounted_helper
 from heterps_envs.step_bounds.spread import FIRST, STOP
 from heterps_envs.step_bounds.units import ALL, BEHIND, FRONT
 
 
-@compiled(**ALLOCATING, **HELPER)
+@allocating_helper
 def add_cores(units: Any, ranges: Any, value: Any, row_of: Any, cover: Any) -> float:
     """The most that cores in a row earn beyond ranges without; what they do is added to `cover`."""
     num_layers, num_kinds = len(cover), len(units.class_of)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import ALLOCATING, HELPER, ZERO, compiled
+from heterps_envs.compiled import ZERO, allocating, allocating_helper
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.near_links import class_messages
 from heterps_envs.step_bounds.needs import Needs
@@ -54,7 +54,7 @@ def _strides(num_devices: Integers) -> Integers:
     return strides
 
 
-@compiled(**ALLOCATING)
+@allocating
 def _least_s(n: Any, message_s: Floats, strides: Any) -> float:
     num_layers, num_classes, num_sets = len(message_s), len(n.num_devices), strides[-1]
     there_s = np.full((num_layers + 1, num_classes, num_sets), np.inf)
@@ -72,7 +72,7 @@ def _least_s(n: Any, message_s: Floats, strides: Any) -> float:
     return least_s
 
 
-@compiled(**ALLOCATING, **HELPER)
+@allocating_helper
 def _put_in_front(
     n: Any, span: Any, message_s: Any, strides: Any, there_s: Any, done_s: Any
 ) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from heterps_envs.compiled import ALLOCATING, ZERO, compiled, inlined, uncounted_helper
+from heterps_envs.compiled import ZERO, allocating, inlined, uncounted_helper
 from heterps_envs.step_bounds.shares import least_owners, summed_share, whole
 
 # Columns of what is found: option, first layer, the one after the last, and c and d.
@@ -32,7 +32,7 @@ def grid_of(num_layers: int) -> int:
     return max(1, num_layers // PLACES)
 
 
-@compiled(**ALLOCATING)
+@allocating
 def spread_ranges(n: Any, step_s: float, most: Any, shares: Any, rows: Any, row_shares: Any) -> int:
     """Writes ranges with layers of other nodes, too; those without any core have c and d alike.
 

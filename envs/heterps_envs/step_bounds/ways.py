@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.compiled import ALLOCATING, compiled, uncounted_helper
+from heterps_envs.compiled import allocating, uncounted_helper
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.near_links import NearLinks, class_messages
 
@@ -82,7 +82,7 @@ def _messages(problem: Problem, unit: float) -> tuple[Floats, Floats]:
     return latency_s + num_bytes[:, None, None] * s_per_byte, num_bytes
 
 
-@compiled(**ALLOCATING)
+@allocating
 def _least_s(groups: Any, layers_s: Any, message_s: Any, far_s: Any) -> Floats:
     """(2, L + 1, O) the least seconds to the cut in front of each layer, and over it."""
     num_layers, num_options = layers_s.shape

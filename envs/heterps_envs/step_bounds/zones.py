@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from heterps_envs.compiled import ALLOCATING, HELPER, compiled, uncounted_helper
+from heterps_envs.compiled import allocating, allocating_helper, uncounted_helper
 from heterps_envs.step_bounds.cores import add_cores, add_cover
 from heterps_envs.step_bounds.spread import CORE, CORE_STOP, FIRST, OPTION, STOP
 from heterps_envs.step_bounds.units import ALL, NUM_WAYS
@@ -28,7 +28,7 @@ from heterps_envs.step_bounds.units import ALL, NUM_WAYS
 PATIENCE, LEAST_PROGRESS = 30, 1e-3
 
 
-@compiled(**ALLOCATING)
+@allocating
 def least_earned_in_zones(
     num_classes: int, units: Any, ranges: Any, worth: Any, iterations: int
 ) -> float:
@@ -90,7 +90,7 @@ def _normalize(worth: Any) -> None:
         worth[layer] /= total
 
 
-@compiled(**ALLOCATING, **HELPER)
+@allocating_helper
 def _values(ranges: Any, worth: Any, value: Any, row_of: Any) -> None:
     """Writes what a device earns at most with each core; at (0, 0) without one."""
     ahead = np.zeros(len(worth) + 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from heterps_envs.closed_form.formula import in_flight
-from heterps_envs.compiled import BORROWING, HELPER, MINUS_ONE, compiled
+from heterps_envs.compiled import MINUS_ONE, inlined, uncounted_helper
 from heterps_envs.environments.stage.features import Found, observe_candidate
 from heterps_envs.environments.stage.growth import (
     Growing,
@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
     shortest_s: float
 
 
-@compiled(**BORROWING, **HELPER)
+@uncounted_helper
 def _reach(
     p: Any, rows: Any, row: int, kind: int, replicas: int, allowance_s: float, scratch: Any
 ) -> int:
@@ -66,13 +66,13 @@ def _reach(
     return longest_stage(p, rows, row, stage, through_s, allowance_s, scratch)
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def _transfer_s(p: Any, z: int, stop: int, kind: int, neighbour: int) -> float:
     """Bytes over bandwidth of a message over the cut behind a stage."""
     return p.output_bytes[z, stop - 1] * p.inverse_bandwidth_s_per_byte[z, kind, neighbour]  # type: ignore[no-any-return]
 
 
-@compiled(**BORROWING, **HELPER)
+@uncounted_helper
 def _fewest(
     p: Any, rows: Any, row: int, wanted: Any, start: int, allowance_s: float, scratch: Any
 ) -> int:
@@ -87,7 +87,7 @@ def _fewest(
     return high  # type: ignore[no-any-return]
 
 
-@compiled(**BORROWING, **HELPER)
+@uncounted_helper
 def observe_rung(
     p: Any, rows: Any, row: int, view: Any, line: int, wanted: Any, left: Any, scratch: Any
 ) -> tuple[int, float]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heterps_envs.closed_form.formula import stage_work_s
-from heterps_envs.compiled import BORROWING, HELPER, compiled
+from heterps_envs.compiled import uncounted_helper
 from heterps_envs.environments.base.state import LARGEST_RATIO, log_ratio, ratio
 from heterps_envs.environments.stage.growth import (
     all_reduce_and_optimizer_s,
@@ -67,7 +67,7 @@ class Found(NamedTuple):
     tightest: float
 
 
-@compiled(**BORROWING, **HELPER)
+@uncounted_helper
 def observe_state(p: Any, rows: Any, row: int, view: Any, line: int, left: Any) -> None:
     """Writes the features of the state that every policy knows."""
     free_price, free_bytes, _, allowance_s = left
@@ -90,7 +90,7 @@ def observe_state(p: Any, rows: Any, row: int, view: Any, line: int, left: Any) 
     out[12] = ratio(p.fastest_prefix_s[z, stop], rows.fill_limit_s[row] - rows.fill_s[row])
 
 
-@compiled(**BORROWING, **HELPER)
+@uncounted_helper
 def observe_budget(p: Any, rows: Any, row: int, view: Any, line: int, left: Any) -> None:
     """Writes the features of the state that tell of the price limit; zero without one."""
     _, _, dollars_left, allowance_s = left
@@ -104,7 +104,7 @@ def observe_budget(p: Any, rows: Any, row: int, view: Any, line: int, left: Any)
         out[16] = log_ratio(limit * longest_s, p.dollars_prefix[z, p.num_layers[z]])
 
 
-@compiled(**BORROWING, **HELPER)
+@uncounted_helper
 def observe_candidate(
     p: Any, rows: Any, row: int, view: Any, line: int, found: Any, left: Any, front: Any
 ) -> None:

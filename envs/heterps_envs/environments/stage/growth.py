@@ -20,7 +20,7 @@ from heterps_envs.closed_form.formula import (
     stage_work_s,
     step_with_stage_s,
 )
-from heterps_envs.compiled import BORROWING, HELPER, compiled
+from heterps_envs.compiled import inlined, uncounted_helper
 from heterps_envs.environments.base.state import LARGEST_RATIO
 
 # The shorter way must still cover this share of the value of the longest.
@@ -59,13 +59,13 @@ class Room(NamedTuple):
     round_trip_s: float
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def largest_share(num_micro_batches: int, replicas: int) -> int:
     """Micro-batches of the busiest replica."""
     return (num_micro_batches + replicas - 1) // replicas
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def all_reduce_and_optimizer_s(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int
 ) -> float:
@@ -81,7 +81,7 @@ def all_reduce_and_optimizer_s(
     )
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def state_and_kept_bytes(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int
 ) -> tuple[float, float]:
@@ -94,7 +94,7 @@ def state_and_kept_bytes(
     return state, kept
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def stage_bytes(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int
 ) -> float:
@@ -103,7 +103,7 @@ def stage_bytes(
     return state + held * kept
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def open_in_flight(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int
 ) -> int:
@@ -118,7 +118,7 @@ def open_in_flight(
     return max(held, most_held(share, p.memory_bytes[z, kind] - state, kept))
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
     """The least that the layers before `start` take together.
 
@@ -132,7 +132,7 @@ def bytes_in_front(p: Any, z: int, start: int, replicas_behind: int) -> float:
     return least_bytes
 
 
-@compiled(**BORROWING, **HELPER)
+@uncounted_helper
 def behind_with_stage_s(
     p: Any, rows: Any, row: int, kind: int, replicas: int, held: int, start: int
 ) -> float:
@@ -152,7 +152,7 @@ def behind_with_stage_s(
     )  # fmt: skip
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def stage_fits(p: Any, z: int, start: int, stop: int, stage: Any, room: Any) -> bool:
     """Memory, target and fill limit hold; all only get worse as the stage grows.
 
@@ -179,7 +179,7 @@ def stage_fits(p: Any, z: int, start: int, stop: int, stage: Any, room: Any) -> 
     return busy - compute <= room.allowance_s  # type: ignore[no-any-return]
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: Any) -> None:
     """Writes what a stage in front of a candidate does at best, on all devices that are left.
 
@@ -202,7 +202,7 @@ def list_fronts(p: Any, rows: Any, row: int, kind: int, replicas: int, fronts: A
             fronts[front, 0], fronts[front, 1], fronts[front, 2] = share, held, most
 
 
-@compiled(**BORROWING, **HELPER)
+@uncounted_helper
 def best_front_link(
     p: Any,
     z: int,
@@ -244,7 +244,7 @@ def best_front_link(
     return best, least_message, least_rounds
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def tightest_layer(p: Any, z: int, first: int, start: int, fronts: Any, known: float) -> float:
     """The layer before `start` that is hardest to place: share of the memory where it fits best.
 
@@ -265,7 +265,7 @@ def tightest_layer(p: Any, z: int, first: int, start: int, fronts: Any, known: f
     return worst
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -> float:
     """The least US dollars per hour of what must stand in front of `start`.
 
@@ -282,7 +282,7 @@ def least_price_in_front(p: Any, rows: Any, row: int, start: int, fronts: Any) -
     return max(cheapest, p.dollars_prefix[z, start] / longest_s)  # type: ignore[no-any-return]
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def longest_stage(
     p: Any, rows: Any, row: int, stage: Any, through_s: float, allowance_s: float, scratch: Any
 ) -> int:
@@ -321,7 +321,7 @@ def longest_stage(
     return 0 if start == 0 else -1
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def least_fill_stage(
     p: Any, rows: Any, row: int, kind: int, through_s: float, longest: int, fronts: Any
 ) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from heterps_envs.closed_form.formula import CUT_BIT, REPLICA_SHIFT
-from heterps_envs.compiled import BORROWING, HELPER, compiled, kernel
+from heterps_envs.compiled import kernel, uncounted, uncounted_helper
 from heterps_envs.environments.base.state import COMPLETE, RUNNING, STUCK, take_candidates
 from heterps_envs.environments.stage.candidates import Wanted, observe_rung
 from heterps_envs.environments.stage.features import Left, observe_budget, observe_state
@@ -41,7 +41,7 @@ def observe(p: Any, rows: Any, view: Any, which: Any) -> None:
             rows.status[row] = STUCK
 
 
-@compiled(**BORROWING)
+@uncounted
 def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
     """Appends the chosen stage in every running episode.
 
@@ -74,7 +74,7 @@ def advance(p: Any, rows: Any, view: Any, actions: Any) -> None:
             take_candidates(view, row)
 
 
-@compiled(**BORROWING, **HELPER)
+@uncounted_helper
 def observe_row(p: Any, rows: Any, row: int, view: Any, line: Any, scratch: Any) -> bool:
     """Writes the candidates of one running episode; returns whether there is one.
 

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_envs.compiled import BORROWING, checked, compiled
+from heterps_envs.compiled import checked, compiled, inlined
 from heterps_envs.environments.base.state import RUNNING
 
 # Numbers of replicas of an option that one decision offers.
@@ -142,7 +142,7 @@ def option_of(action: int, max_classes: int) -> int:
     return action % (max_classes * NUM_RUNGS) // NUM_RUNGS
 
 
-@compiled(**BORROWING, inline="always")
+@inlined
 def rung_of(most: int, rung: int, below: int) -> int:
     """Replicas of a rung, 0 to NUM_RUNGS - 1; more than `most` where there are no more rungs.
 

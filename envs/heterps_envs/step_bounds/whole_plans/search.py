@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from heterps_envs.compiled import ALLOCATING, HELPER, compiled, uncounted_helper
+from heterps_envs.compiled import allocating, allocating_helper, uncounted_helper
 from heterps_envs.step_bounds.whole_plans.amounts import find_state, hoped_for
 from heterps_envs.step_bounds.whole_plans.leaf import survives
 from heterps_envs.step_bounds.whole_plans.staged import FIRST, OPTION, STOP, find_ways_in
@@ -23,7 +23,7 @@ STEPS_OF_LEAF = 3
 _DONE = 1e-9
 
 
-@compiled(**ALLOCATING)
+@allocating
 def find_stages(
     n: Any, staged: Any, step_s: float, shares: Any, worth: Any, most_steps: int
 ) -> tuple[int, int, int]:
@@ -135,7 +135,7 @@ def _is_complete(staged: Any, count: int, left: Any) -> bool:
     return bool(_is_done(left, num_layers))
 
 
-@compiled(**ALLOCATING, **HELPER)
+@allocating_helper
 def _earned(n: Any, shares: Any, worth: Any) -> Any:
     """(L, T) what a device earns at most with a range that begins with a layer or behind it."""
     num_options, num_layers = shares.shape[:2]
