@@ -44,8 +44,9 @@ class Effort(Document):
         window: Stages that are chosen anew together, exactly; 0 for none. Where the best placement
             has no more, the exact solver's sweep takes them all.
         window_tries: Stages tried in the windows of a placement, before a look whether that helps.
-        polish_evaluations: Of a cool annealing from the best placement, when all else is done; none
-            where that one is proven, or the budget does not allow as many.
+        polish_evaluations: Of cool annealings from the best placement, when all else is done, in
+            rounds of 250,000; none where that one is proven, and no round that the budget does not
+            allow.
         price_width: Width of the beams for the objective price.
         price_targets: Targets of each set of device classes for that objective; of a policy that
             knows prices, lengths of the step at most.
