@@ -43,8 +43,8 @@ MOST_LABELS = 20_000
 # Seconds, predicted and then counted in stages tried, for all stages at once.
 SWEEP_S = 0.04
 _ENDLESS = 1 << 60
-# Of the annealing at the end, and evaluations of each round of it. The first hardly ever takes worse
-# placements; each second one gets out of what the one before cannot leave.
+# Of the annealing at the end, and evaluations of each round of it. The first round hardly ever
+# takes worse placements; each second one gets out of what the one before cannot leave.
 POLISH_TEMPERATURES, POLISH_ROUND = (0.003, 0.01), 250_000
 
 
