@@ -43,8 +43,8 @@ MOST_LABELS = 20_000
 # Seconds, predicted and then counted in stages tried, for all stages at once.
 SWEEP_S = 0.04
 _ENDLESS = 1 << 60
-# Of the annealing at the end, and evaluations of each round of it. The first round hardly ever
-# takes worse placements; each second one gets out of what the one before cannot leave.
+# Of the rounds of annealing at the end, in turn, and evaluations of each. The first hardly ever
+# takes worse placements; the second gets out of what the one before cannot leave.
 POLISH_TEMPERATURES, POLISH_ROUND = (0.003, 0.01), 250_000
 
 
@@ -164,20 +164,18 @@ class BestPlacements:
     def polish(self) -> None:
         """Small random changes of the best placement, and windows of what they lead to.
 
-        In rounds that each go on from the best one, with a seed of their own: eight rounds leave
-        half of the gap that one of as many evaluations leaves.
+        In rounds that each go on from the best one, with a seed of their own: that finds more than
+        one annealing of as many evaluations, which settles once.
         """
-        rounds = -(-self.effort.polish_evaluations // POLISH_ROUND)
-        for number in range(rounds):
-            done = number * POLISH_ROUND
-            most = min(POLISH_ROUND, self.effort.polish_evaluations - done)
-            code = self.code
+        total = self.effort.polish_evaluations
+        for number, done in enumerate(range(0, total, POLISH_ROUND)):
+            code, before, most = self.code, self.cost, min(POLISH_ROUND, total - done)
             if code is None or self.is_proven or not self.can_spend(most):
                 return
-            before = self.cost
+            temperature = POLISH_TEMPERATURES[number % len(POLISH_TEMPERATURES)]
             found = anneal(
                 code, self.kernel, self.goal, self.budget, self.question.seed + number,
-                temperature=POLISH_TEMPERATURES[number % 2], max_evaluations=most,
+                temperature=temperature, max_evaluations=most,
             )  # fmt: skip
             self._admit(found, False)
             if self.cost < before:
