@@ -19,6 +19,20 @@ def finite(parameter: typer.CallbackParam, value: float | None) -> float | None:
     return value
 
 
+def above_zero(parameter: typer.CallbackParam, value: float) -> float:
+    """Of an option that is a finite number above 0."""
+    if not 0 < value < math.inf:
+        raise HeterpsError(f"{parameter.opts[0]} {value:g}: expected a finite number above 0")
+    return value
+
+
+def at_least_zero(parameter: typer.CallbackParam, value: float) -> float:
+    """Of an option that is a finite number, 0 or more."""
+    if not 0 <= value < math.inf:
+        raise HeterpsError(f"{parameter.opts[0]} {value:g}: expected a finite number, 0 or more")
+    return value
+
+
 # Groups of options in the help of commands.
 PROBLEM = "What is placed"
 PLANNING = "How it is planned"

@@ -23,6 +23,7 @@ from heterps.cli.options import (
     OptimizerOption,
     ScheduleOption,
     SequenceLength,
+    TrustCode,
 )
 
 SOURCES = ("accelerate", "megatron")
@@ -48,6 +49,7 @@ def export(
     ] = None,
     model: MovedModel = None,
     cluster: MovedCluster = None,
+    trust_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """Write a plan, or what was trained under it, for another tool."""
@@ -60,6 +62,7 @@ def export(
         checkpoint=checkpoint,
         model=model,
         cluster=cluster,
+        trusts_code=trust_code,
         as_json=as_json,
     )
 

@@ -254,8 +254,13 @@ def compare(
         ),
     ] = None,
     log_directory: Annotated[
-        Path, typer.Option("--logdir", help="TensorBoard folder.", rich_help_panel=OUTPUT)
-    ] = Path("runs/compare"),
+        Path | None,
+        typer.Option(
+            "--logdir",
+            help="TensorBoard folder; runs/compare by default.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
     tensorboard: Annotated[
         bool,
         typer.Option(
@@ -285,6 +290,12 @@ def compare(
         with_all=with_all,
         policy=policy,
         seed=seed,
-        files=CompareFiles(output, log_directory if tensorboard else None, figure),
+        files=CompareFiles(output, _log_folder(log_directory, tensorboard), figure),
         as_json=as_json,
     )
+
+
+def _log_folder(named: Path | None, is_wanted: bool) -> Path | None:
+    if not is_wanted and named is not None:
+        warnings.warn("--logdir is ignored with --no-tensorboard", stacklevel=2)
+    return (named or Path("runs/compare")) if is_wanted else None

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from heterps.cli.completion import names_of
-from heterps.cli.options import OUTPUT, Json, MovedCluster, MovedModel, Seed, finite
+from heterps.cli.options import (
+    OUTPUT,
+    Json,
+    MovedCluster,
+    MovedModel,
+    Seed,
+    above_zero,
+    at_least_zero,
+    finite,
+)
 
 ClusterArgument = Annotated[
     str,
@@ -153,14 +162,14 @@ def spot_trace(
     hours: Annotated[
         float,
         typer.Option(
-            "--hours", callback=finite, help="Length of the trace.", rich_help_panel=OUTPUT
+            "--hours", callback=above_zero, help="Length of the trace.", rich_help_panel=OUTPUT
         ),
     ] = 24.0,
     interruptions: Annotated[
         float,
         typer.Option(
             "--interruptions",
-            callback=finite,
+            callback=at_least_zero,
             help="Of one device per hour that it is there.",
             rich_help_panel=LOSSES,
         ),
@@ -169,7 +178,7 @@ def spot_trace(
         float,
         typer.Option(
             "--absence-minutes",
-            callback=finite,
+            callback=above_zero,
             help="Until it is back, on average.",
             rich_help_panel=LOSSES,
         ),
@@ -187,7 +196,7 @@ def spot_trace(
         float,
         typer.Option(
             "--node-interruptions",
-            callback=finite,
+            callback=at_least_zero,
             help="Of one whole node per hour.",
             rich_help_panel=LOSSES,
         ),
@@ -196,7 +205,7 @@ def spot_trace(
         float,
         typer.Option(
             "--node-absence-minutes",
-            callback=finite,
+            callback=above_zero,
             help="Until it is back, on average.",
             rich_help_panel=LOSSES,
         ),
@@ -205,7 +214,7 @@ def spot_trace(
         float,
         typer.Option(
             "--price-spread",
-            callback=finite,
+            callback=at_least_zero,
             help="Of one change of a price; 0 keeps the cluster's.",
             rich_help_panel=PRICES,
         ),
@@ -214,7 +223,7 @@ def spot_trace(
         float,
         typer.Option(
             "--price-minutes",
-            callback=finite,
+            callback=above_zero,
             help="Between two changes of prices.",
             rich_help_panel=PRICES,
         ),

@@ -10,10 +10,9 @@ from heterps.commands.requests import Limits, PlannerRequest, ProblemRequest
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.explain import explain
 from heterps.planning.explanation import Explanation
-from heterps.planning.place import chooses_options, place, warn_of_own_way
+from heterps.planning.place import goes_own_way, place, warn_of_own_way
 from heterps.planning.problems import is_traced, needs_file
 from heterps.planning.runnable import as_groups_run_it
-from heterps.planning.strategies import is_left_open
 from heterps.renting.offer import ALL, Offer
 from heterps.renting.rent import is_affordable, place_within, usd_per_hour
 from heterps.reports.console import answer, print_json, remarks, say_when_compiling, seconds_text
@@ -99,7 +98,7 @@ def run_place(
     chosen = planner.planner()
     limits.budget()
     problem = asked.load()
-    if asked.names_ways and is_left_open(problem.strategy) and not chooses_options(chosen):
+    if asked.names_ways and goes_own_way(problem.strategy, chosen):
         warn_of_own_way(chosen)
     say_when_compiling()
     if planner.effort is None and limits == Limits():

@@ -30,6 +30,7 @@ from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
 from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs
 from heterps_envs.certificates.plan import CertificateReport, check_certificate
+from heterps_envs.certificates.simulated import with_simulated
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
 from heterps_envs.simulator.simulate import estimate
@@ -83,7 +84,7 @@ def run_simulate(
     replays = trace is not None and trace.suffix.lower() == SPOT_TRACE_SUFFIX
     try_outputs(
         {
-            "--trace": (None if replays else trace, (".json",)),
+            "--trace": (None if replays else trace, (".json", f"{SPOT_TRACE_SUFFIX} to read")),
             "--figure": (figure, FIGURE_SUFFIXES),
             "--memory-figure": (memory_figure, FIGURE_SUFFIXES),
         }
@@ -111,7 +112,9 @@ def run_simulate(
         with_memory=True,
     )
     heading = f"{plan.model} on {plan.cluster}, {plan.job.schedule}"
-    report = check_certificate(problem, plan) if certify else None
+    report = None
+    if certify:
+        report = with_simulated(check_certificate(problem, plan), plan, shown.step_time_s)
     if as_json:
         data = shown.model_dump(mode="json", exclude={"timeline", "memory_curves"})
         print_json(data if report is None else data | {"certificate": certificate_data(report)})
@@ -142,8 +145,11 @@ def certificate_data(report: CertificateReport) -> dict[str, Any]:
 
 def _print_certificate(report: CertificateReport) -> None:
     verdict = "holds" if report.is_valid else "does not hold"
+    if report.is_valid and not report.checked:
+        verdict = "has nothing that could be re-checked"
     answer.print(f"certificate {verdict}; optimality: {report.optimality}")
-    answer.print(f"lower bound, derived anew: {seconds_text(report.lower_bound_s)}")
+    if report.lower_bound_s > 0:
+        answer.print(f"lower bound, derived anew: {seconds_text(report.lower_bound_s)}")
     for title, lines in (
         ("wrong", report.problems),
         ("re-checked", report.checked),

@@ -85,7 +85,7 @@ def run_spot_trace(
     draw = SpotDraw(
         duration_s=hours * 3600,
         device=_rates(*losses.device),
-        by_type=dict(_type_rates(text, losses.device[1]) for text in losses.types),
+        by_type=_rates_by_type(losses),
         node=_rates(*losses.node),
         price_spread=prices.spread,
         price_every_s=prices.minutes * 60,
@@ -111,6 +111,16 @@ def run_spot_trace(
 
 def _rates(interruptions_per_hour: float, absence_minutes: float) -> SpotRates:
     return SpotRates(interruptions_per_hour, absence_minutes * 60)
+
+
+def _rates_by_type(losses: LossRates) -> dict[str, SpotRates]:
+    found: dict[str, SpotRates] = {}
+    for text in losses.types:
+        name, rates = _type_rates(text, losses.device[1])
+        if name in found:
+            raise HeterpsError(f"--rate {text!r}: {name} has a rate already")
+        found[name] = rates
+    return found
 
 
 def _type_rates(text: str, absence_minutes: float) -> tuple[str, SpotRates]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
+from heterps.micro_batches.placing import given_up_notes
 from heterps.planning.comparison import Comparison, ComparisonRow
 from heterps.reports.console import answer, percent_text, remarks, seconds_text
 from heterps.reports.tables import dtype_hint, job_text
@@ -58,6 +59,8 @@ def print_comparison(comparison: Comparison, files: Mapping[str, str] | None = N
         )
     if comparison.beyond_strategy:
         remarks.print(_beyond_line(comparison), soft_wrap=True)
+    for line in _given_up_lines(comparison):
+        remarks.print(line, soft_wrap=True)
     if not has_systems:
         if _NEAR_BEST in (column.header for column in table.columns):
             answer.print(
@@ -78,6 +81,15 @@ def print_comparison(comparison: Comparison, files: Mapping[str, str] | None = N
             f"left out, for they train a network for every problem: {names}; "
             "--all shows them, and a smaller budget does"
         )
+
+
+def _given_up_lines(comparison: Comparison) -> list[str]:
+    """Which planners did not answer for some sizes of micro-batches that may be better."""
+    of_note: dict[str, list[str]] = {}
+    for name, result in comparison.results.items():
+        for note in given_up_notes(result):
+            of_note.setdefault(note, []).append(name)
+    return [f"{', '.join(names)}: {note}" for note, names in of_note.items()]
 
 
 def _beyond_line(comparison: Comparison) -> str:

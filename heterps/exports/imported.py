@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -53,6 +54,9 @@ def import_plan(
     for name in devices or ():
         if name not in known:
             raise UnknownNameError("device", name, known)
+    twice = [name for name, times in Counter(devices or ()).items() if times > 1]
+    if twice:
+        raise HeterpsError(f"--devices: {', '.join(twice)} stands there twice")
     if source == "megatron":
         blocks = blocks_of(problem.profile, "megatron")
         arguments = read_megatron(text, len(blocks), str(path))
@@ -113,7 +117,7 @@ def _of_megatron(
         raise HeterpsError(
             f"{path}: {num_replicas} replicas cannot share a step of "
             f"{problem.job.global_batch_size} samples in micro-batches of "
-            f"{problem.job.micro_batch_size} equally"
+            f"{problem.job.micro_batch_size} equally; --devices names those that are used"
         )
     stages, pipelines = list[Stage](), list[Pipeline]()
     ranges = _ranges(blocks, arguments.blocks, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 import warnings
@@ -16,6 +17,16 @@ _UNKNOWN = (
     "--pipeline-model-parallel-split-rank",
 )  # fmt: skip
 _FLAGS = frozenset(("--use-distributed-optimizer", "--recompute-activations"))
+# All that is looked at.
+_READ = frozenset(_UNKNOWN) | _FLAGS | {
+    "--num-layers", "--tensor-model-parallel-size", "--pipeline-model-parallel-size",
+    "--pipeline-model-parallel-layout", "--decoder-first-pipeline-num-layers",
+    "--decoder-last-pipeline-num-layers", "--num-layers-per-virtual-pipeline-stage",
+    "--num-virtual-stages-per-pipeline-rank", "--micro-batch-size", "--global-batch-size",
+    "--recompute-granularity", "--recompute-method", "--recompute-num-layers",
+}  # fmt: skip
+# How alike a name is that was meant for one of these.
+_NEAR = 0.9
 _REPEATED = re.compile(r"\(([^()]*)\)(?:\*(\d+))?|([A-Za-z])\*(\d+)")
 # More stages, or blocks, than a plan can have.
 _LONGEST_LAYOUT = 20_000
@@ -101,8 +112,13 @@ def _given(text: str, source: str) -> dict[str, str]:
         following = words[index + 1] if index + 1 < len(words) else ""
         has_next = not equals and name not in _FLAGS and not following.startswith("--")
         found[name] = following if has_next else value
-    if not found:
-        raise HeterpsError(f"{source}: has no arguments; expected such as --num-layers 32")
+    if not found.keys() & _READ:
+        none = "none that says where layers are" if found else "no arguments"
+        raise HeterpsError(f"{source}: has {none}; expected such as --num-layers 32")
+    for name in found.keys() - _READ:
+        meant = difflib.get_close_matches(name, sorted(_READ), 1, _NEAR)
+        if meant:
+            warnings.warn(f"{source}: {name} is not read; {meant[0]} would be", stacklevel=3)
     return found
 
 

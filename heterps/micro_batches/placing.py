@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from heterps.micro_batches.carried import with_searched
-from heterps.micro_batches.each_size import TOO_DEAR, place_each_size
+from heterps.micro_batches.each_size import NO_BUDGET, TOO_DEAR, place_each_size
 from heterps.micro_batches.floors import place_above_floor, sizes_of
 from heterps.micro_batches.one_size import place_one_size, with_divided_state
 from heterps.micro_batches.outlooks import best_of_each, cost_of, rank
@@ -86,9 +86,23 @@ def _over_sizes(
 
 def _with_given_up(result: PlaceResult) -> PlaceResult:
     """The result with a note of sizes that the planner gave up, where they may be better."""
-    sizes = [str(each.size) for each in result.tried_sizes if each.why == TOO_DEAR]
-    if not sizes or result.bound.status == "proven":
+    notes = given_up_notes(result)
+    if not notes:
         return result
-    note = f"micro-batches of {', '.join(sizes)} may be better: {TOO_DEAR}"
-    shown = result.estimate.changed(notes=(*result.estimate.notes, note))
+    shown = result.estimate.changed(notes=(*result.estimate.notes, *notes))
     return replace(result, estimate=shown)
+
+
+def given_up_notes(result: PlaceResult) -> tuple[str, ...]:
+    """A line for each reason for which sizes were given up that may be better."""
+    if result.bound.status == "proven":
+        return ()
+    of_reason = {
+        why: [str(each.size) for each in result.tried_sizes if each.why == why]
+        for why in (TOO_DEAR, NO_BUDGET)
+    }
+    return tuple(
+        f"micro-batches of {', '.join(sizes)} may be better: {why}"
+        for why, sizes in of_reason.items()
+        if sizes
+    )

@@ -16,6 +16,7 @@ from heterps_agents.interface.registry import chosen_planner
 from heterps_agents.interface.system import System
 from heterps_agents.learned.efforts import with_effort
 from heterps_configs.arguments import check_type
+from heterps_configs.documents.job import Strategy
 from heterps_envs.problem import Problem
 
 
@@ -98,13 +99,27 @@ def chooses_options(planner: Planner | System) -> bool:
     return bool(getattr(planner, "chooses_options", False))
 
 
+def goes_own_way(strategy: Strategy, planner: Planner | System) -> bool:
+    """Whether a planner ignores what somebody named, and `asked_of` does not say so.
+
+    Where all is left open it does not, nor where all is forbidden: there, what makes groups by its
+    own cost does what is not allowed, and what makes none does as it was told.
+    """
+    if strategy.is_plain:
+        return _makes_groups(planner)
+    return is_left_open(strategy) and not chooses_options(planner)
+
+
+def _makes_groups(planner: Planner | System) -> bool:
+    return isinstance(planner, System) and planner.makes_groups
+
+
 def warn_of_own_way(planner: Planner | System) -> None:
     """Says that what was asked for is ignored by a planner that chooses no options."""
-    makes_groups = isinstance(planner, System) and planner.makes_groups
     own_way = "places each stage on one device that keeps all"
+    way = "makes groups by its own cost" if _makes_groups(planner) else own_way
     warnings.warn(
-        f"the planner {planner.name} "
-        f"{'makes groups by its own cost' if makes_groups else own_way}: tensor parallel, "
+        f"the planner {planner.name} {way}: tensor parallel, "
         "recompute, offload and sharded state are ignored",
         stacklevel=4,
     )

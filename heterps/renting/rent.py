@@ -68,7 +68,7 @@ def place_within(
     sets = [each for offered in offers(problem, offer) for each in sets_of(offered, offer)]
     search.look_at_all(sets)
     if search.best is None or search.best_set is None:
-        raise search.reason or InfeasibleError(_too_little(problem, offer))
+        raise _no_plan(search.reason, problem, offer)
     best, offered = search.best, with_open_sizes(search.best_set.offered)
     if search.best_set.problem is not search.best_set.offered:
         best = on_all(offered, best)
@@ -166,6 +166,19 @@ def _least_s(problem: Problem, most_s: float) -> float:
     for each in with_open_sizes(problem):
         most_s = min(most_s, least_executable_s(each, most_s))
     return most_s
+
+
+def _no_plan(reason: HeterpsError | None, problem: Problem, offer: Offer) -> HeterpsError:
+    """Why nothing was found; of a budget not only why nothing fits on what it buys first."""
+    if reason is None:
+        return InfeasibleError(_too_little(problem, offer))
+    if offer.usd_per_hour is None:
+        return reason
+    kind = TooDearError if isinstance(reason, TooDearError) else InfeasibleError
+    return kind(
+        f"--budget-usd-per-hour {offer.usd_per_hour:g}: no plan on anything that it buys; of the "
+        f"devices that promise most: {reason}"
+    )
 
 
 def _too_little(problem: Problem, offer: Offer) -> str:

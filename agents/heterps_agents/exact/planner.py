@@ -12,6 +12,7 @@ from heterps_agents.exact.runnable import Limits, best_runnable
 from heterps_agents.exact.solve import (
     MAX_SECONDS,
     ExactResult,
+    WorkLimits,
     predicted_seconds,
     solve,
     table_bytes,
@@ -175,10 +176,14 @@ def proven_code(problem: Problem, result: ExactResult) -> Code:
 
 
 def _too_large(kernel: KernelTables, seconds: float, least_s: float) -> str:
+    room = WorkLimits().table_bytes
+    limit = f"it may take {seconds:.3g} s"
+    if table_bytes(kernel) > room:
+        limit = f"its tables may take {room / 1e6:.3g} MB"
     ways = f" in {kernel.num_options} ways" if kernel.num_options > kernel.num_classes else ""
     return (
         f"exact: {kernel.num_layers} layers on {kernel.num_classes} device classes{ways} take "
         f"about {predicted_seconds(kernel):.3g} s or more and {table_bytes(kernel) / 1e6:.3g} MB "
-        f"(it may take {seconds:.3g} s); all that is known of the optimum is that no step is below "
+        f"({limit}); all that is known of the optimum is that no step is below "
         f"{least_s:.4g} s; choose another planner, such as auto"
     )

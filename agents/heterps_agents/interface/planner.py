@@ -26,12 +26,14 @@ def _cpu_s() -> float:
     return time.process_time() - code_time().cpu_s
 
 
-def _checked_times(**limits: float | None) -> list[float]:
-    """Those that are given."""
+def _check_times(**limits: float | None) -> None:
+    expected = "a finite number above 0, or None: no limit"
     for name, limit in limits.items():
-        if limit is not None:
-            check_number(name, limit, "seconds, a number above 0, or None for no limit")
-    return [limit for limit in limits.values() if limit is not None]
+        if limit is None:
+            continue
+        check_number(name, limit, expected)
+        if not 0 < limit < math.inf:
+            raise HeterpsError(f"{name} {limit:g}: expected {expected}")
 
 
 def _checked_evaluations(limit: float | None) -> int | None:
@@ -66,12 +68,11 @@ class Budget:
         seconds: float | None = None,
         cpu_seconds: float | None = None,
     ) -> None:
-        times = _checked_times(seconds=seconds, cpu_seconds=cpu_seconds)
+        _check_times(seconds=seconds, cpu_seconds=cpu_seconds)
         evaluations = _checked_evaluations(evaluations)
-        is_too_small = evaluations is not None and evaluations < 1
-        if is_too_small or not all(0 < limit < math.inf for limit in times):
+        if evaluations is not None and evaluations < 1:
             raise HeterpsError(
-                "a budget needs at least 1 evaluation and more than 0 seconds, a finite number"
+                f"evaluations {evaluations}: expected 1 or more, or None for no limit"
             )
         self.evaluations, self.seconds, self.cpu_seconds = evaluations, seconds, cpu_seconds
         self.evaluations_used, self._beside, self.known_cost = 0, 0, math.inf

@@ -96,9 +96,7 @@ def _even_cuts(problem: Problem, num_stages: int) -> list[range]:
 
 
 def even_strategies(problem: Problem) -> Iterator[EvenStrategy]:
-    """All of them for a problem with its micro-batch size, or those that its strategy allows.
-
-    Where a strategy says nothing, all are allowed: they are what this baseline is about.
+    """Those that the strategy of a problem allows, with its micro-batch size.
 
     Degrees, stages and replicas are powers of two and what divides: a node's devices, the groups or
     layers, the micro-batches. Replicas are besides as many as there are devices for.
@@ -106,10 +104,8 @@ def even_strategies(problem: Problem) -> Iterator[EvenStrategy]:
     num_layers, num_micro_batches = problem.profile.num_layers, problem.job.num_micro_batches
     kinds = Counter(layer.kind for layer in problem.profile.layers)
     asked = problem.strategy
-    again = [False, True]
-    if not asked.is_plain and asked.recompute != "auto":
-        again = [asked.recompute == "full"]
-    may_shard = asked.is_plain or asked.shard_state == "auto"
+    again = [False, True] if asked.recompute == "auto" else [asked.recompute == "full"]
+    may_shard = asked.shard_state == "auto"
     for degree in _degrees(problem):
         num_groups = len(groups_of(problem, degree))
         depths = _usual(num_groups, min(num_groups, num_layers))
@@ -189,7 +185,7 @@ def _degrees(problem: Problem) -> list[int]:
     sizes = {len(names) for names in _neighbours(problem)}
     found = set().union(*(_usual(size, size) for size in sizes))
     layers, asked = problem.profile.layers, problem.strategy
-    if not asked.is_plain and asked.tensor_parallel:
+    if asked.tensor_parallel:
         found &= set(asked.tensor_parallel)
     return [d for d in sorted(found) if d == 1 or any(split_at(layer, d) for layer in layers)]
 

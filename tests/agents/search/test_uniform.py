@@ -35,11 +35,12 @@ from heterps_envs.simulator.simulate import estimate
 from tests.envs.small_problems import chain_problem
 
 MakeProblem = Callable[..., Problem]
+OPEN = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto")
 LINK = Link(latency_s=1e-3, bandwidth_bytes_per_s=1000.0)
 
 
 def blocks(num_layers: int = 4, state: int = 100, kept: float = 80.0, **values: Any) -> Problem:
-    """Equal layers that a group splits, but for a fifth of them."""
+    """Equal layers that a group splits, but for a fifth of them; all is open."""
     size = [1.0] * num_layers
     problem = chain_problem(
         size, [2.0] * num_layers, parameters=[state] * num_layers,
@@ -55,7 +56,8 @@ def blocks(num_layers: int = 4, state: int = 100, kept: float = 80.0, **values: 
         layer.changed(forward_flops=1e12, backward_flops=2e12, tensor_split=split)
         for layer in problem.profile.layers
     )
-    return replace(problem, profile=problem.profile.changed(layers=layers))
+    profile = problem.profile.changed(layers=layers)
+    return replace(problem, profile=profile, strategy=OPEN)
 
 
 def brute_force(problem: Problem) -> float:
@@ -174,6 +176,12 @@ def test_a_strategy_allows_some_of_them() -> None:
     found = list(even_strategies(replace(blocks(counts=(4,)), strategy=strategy)))
     assert {each.shape.degree for each in found} == {2, 4}
     assert {(each.recomputes, each.shards_state) for each in found} == {(True, False)}
+
+
+def test_where_all_is_forbidden_stages_are_single_devices_that_keep_all() -> None:
+    found = list(even_strategies(blocks(counts=(4,)).plain))
+    assert {each.shape.degree for each in found} == {1}
+    assert not any(each.recomputes or each.shards_state for each in found)
 
 
 @pytest.mark.parametrize(

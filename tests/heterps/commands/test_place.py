@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -196,6 +197,24 @@ def test_a_search_for_many_devices_ends_by_itself(capsys: pytest.CaptureFixture[
     assert own_limit_s(few, planner_named("auto")) is None
     assert own_limit_s(many, planner_named("greedy")) is None
     assert capsys.readouterr().err == ""
+
+
+def test_what_no_budget_buys_is_said_of_the_budget(heterps: Heterps) -> None:
+    outcome = heterps(
+        "place", "llama-70b", "-c", "a100-v100", "-p", "greedy", "--budget-usd-per-hour", 5
+    )
+    assert outcome.code == 2
+    assert "--budget-usd-per-hour 5: no plan on anything that it buys; of the" in outcome.err
+
+
+def test_groups_that_are_made_although_they_are_forbidden_are_told(heterps: Heterps) -> None:
+    forbidden = ("--tensor-parallel", 1, "--recompute", "never", "--shard-state", "never")
+    asked = ("place", "gpt2", "-c", "a100-v100", "--micro-batch", 8, *forbidden)
+    with pytest.warns(UserWarning, match="the planner hap makes groups by its own cost"):
+        assert heterps(*asked, "-p", "hap").code == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert heterps(*asked, "-p", "whale").code == 0
 
 
 def test_devices_above_a_budget_say_that_they_lost_for_their_price(heterps: Heterps) -> None:

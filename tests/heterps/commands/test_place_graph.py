@@ -108,7 +108,7 @@ def test_the_answer_is_the_best_placement_that_is_shown(heterps: Heterps, policy
         (["{operators}", "--global-batch", "8"], "a job needs a model"),
         (["{operators}", "--accelerators", "2"], "the file says how many"),
         (["{operators}", "--policy", "generalist"], "chains of layers"),
-        (["{operators}", "--cpu-seconds", "0"], "a budget needs"),
+        (["{operators}", "--cpu-seconds", "0"], "cpu_seconds 0: expected"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(

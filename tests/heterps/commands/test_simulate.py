@@ -16,7 +16,7 @@ from heterps.reports.chrome_trace import write_chrome_trace
 from heterps.reports.figures import timeline_figure
 from heterps.reports.memory_figure import memory_figure
 from heterps_configs.documents.estimate import Estimate
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from tests.envs.small_problems import chain_problem, plan_of
@@ -165,3 +165,51 @@ def test_a_claim_that_does_not_hold_ends_with_code_1(
     outcome = heterps("simulate", file, "--certify", "--json")
     assert outcome.code == 1
     assert json.loads(outcome.out)["certificate"]["is_valid"] is False
+
+
+def test_claims_about_simulated_times_are_held_against_the_simulator(
+    heterps: Heterps, blocks_plan: Path, tmp_path: Path
+) -> None:
+    file, plan = tmp_path / "plan.yaml", Plan.from_file(blocks_plan)
+    simulated_s = plan.predicted_step_time_s
+    assert simulated_s is not None
+    bound = plan.executable_bound
+    false = {
+        "predicted_step_time_s is": {"predicted_step_time_s": 2 * simulated_s},
+        "is above the simulated": {"executable_bound": bound.changed(step_time_s=2 * simulated_s)},
+        "the gap of 0 % allow": {
+            "executable_bound": bound.changed(step_time_s=simulated_s / 2, gap=0.0)
+        },
+    }
+    for expected, changes in false.items():
+        plan.changed(**changes).to_file(file)
+        outcome = heterps("simulate", file, "--certify", "--json")
+        assert outcome.code == 1
+        assert expected in outcome.data["certificate"]["problems"][-1]
+
+
+def test_a_plan_of_which_nothing_can_be_checked_has_no_certificate_that_holds(
+    heterps: Heterps, blocks_plan: Path, tmp_path: Path
+) -> None:
+    plan = Plan.from_file(blocks_plan)
+    on_one = [
+        stage.changed(devices=plan.stages[0].devices, in_flight=None) for stage in plan.stages
+    ]
+    assert len(on_one) > 1, "the test needs several stages"
+    file = tmp_path / "plan.yaml"
+    plan.changed(
+        stages=tuple(on_one), predicted_step_time_s=None, bound=Bound(), executable_bound=Bound(),
+        job=plan.job.changed(schedule="interleaved"),
+    ).to_file(file)  # fmt: skip
+    outcome = heterps("simulate", file, "--certify")
+    assert "certificate has nothing that could be re-checked" in outcome.out
+
+
+def test_a_cluster_that_moved_is_told_with_the_plan_and_the_option(
+    heterps: Heterps, blocks_plan: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.yaml"
+    Plan.from_file(blocks_plan).changed(cluster_reference="./gone.yaml").to_file(file)
+    outcome = heterps("simulate", file)
+    assert outcome.code == 2
+    assert f"{file}: cluster_reference: ./gone.yaml: no such file; --cluster names" in outcome.err

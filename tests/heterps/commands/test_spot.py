@@ -102,9 +102,15 @@ def test_bad_options_end_with_one_message_and_code_2(
     outcome = heterps("spot-trace", "local-emulated", "--rate", "emulated-1x")
     assert outcome.code == 2
     assert "--rate 'emulated-1x': expected TYPE=INTERRUPTIONS" in outcome.err
-    outcome = heterps("spot-trace", "local-emulated", "--hours", -1)
+    for option, least in (("--hours", "above 0"), ("--price-spread", "0 or more")):
+        outcome = heterps("spot-trace", "local-emulated", option, -1)
+        assert outcome.code == 2
+        assert f"{option} -1: expected a finite number" in outcome.err
+        assert least in outcome.err
+    rates = ("--rate", "emulated-1x=1", "--rate", "emulated-1x=2")
+    outcome = heterps("spot-trace", "local-emulated", *rates)
     assert outcome.code == 2
-    assert "times must be above 0" in outcome.err
+    assert "--rate 'emulated-1x=2': emulated-1x has a rate already" in outcome.err
 
 
 def test_options_of_replays_are_reported_where_nothing_is_replayed(

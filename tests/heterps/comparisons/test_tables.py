@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -83,6 +84,13 @@ def test_field_asks_what_papers_published_beside_ours(
     assert outcome.code == 0, outcome.err
     rows = [row["planner"] for row in outcome.data["rows"]]
     assert rows == ["exact", "uniform-3d", "whale", "heterps-price", "greedy"]
+
+
+def test_sizes_that_a_planner_gave_up_are_told(heterps: Heterps) -> None:
+    asked = ("compare", "vit-large", "-c", "h100-pod", "--no-tensorboard", "-p", "exact")
+    few, many = (heterps(*asked, "--evaluations", number).err for number in (10, 10_000_000))
+    assert re.search(r"exact: micro-batches of [\d, ]+ may be better: the budget was spent", few)
+    assert "may be better" not in many
 
 
 @pytest.mark.parametrize(

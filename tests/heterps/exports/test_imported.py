@@ -121,6 +121,7 @@ def test_repeats_of_stages_and_equal_shares_are_known() -> None:
         ),
         ("--pipeline-model-parallel-layout E((t*99999)*99999)*99999L", "too long"),
         ("--note 'open", "is no list of arguments"),
+        ("--training.local_batch_size 16", "has none that says where layers are"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(text: str, expected: str) -> None:
@@ -219,6 +220,25 @@ def test_names_that_nothing_has_are_told(problem: Problem, tmp_path: Path) -> No
         import_plan(problem, path, "deepspeed")
     with pytest.raises(HeterpsError, match="missing"):
         import_plan(problem, tmp_path / "missing", "megatron")
+    with pytest.raises(HeterpsError, match="--devices: a100-0 stands there twice"):
+        import_plan(problem, path, "megatron", ["a100-0", "a100-0"])
+
+
+def test_a_name_that_was_meant_for_one_that_is_read_is_told() -> None:
+    with pytest.warns(UserWarning, match="--tensor-model-parallel-sizes is not read; --tensor-"):
+        blocks_of("--num-layers 14 --tensor-model-parallel-sizes 2 --encoder-num-layers 3")
+
+
+def test_options_that_the_file_overrules_are_told(heterps: Heterps, tmp_path: Path) -> None:
+    arguments = tmp_path / "arguments.txt"
+    arguments.write_text("--num-layers 14 --global-batch-size 8 --micro-batch-size 2")
+    sizes = ("--global-batch", 16, "--micro-batch", 2)
+    with pytest.warns(UserWarning, match=r"--global-batch 16 is ignored: .*txt says 8") as told:
+        outcome = heterps(
+            "import", arguments, "llama-tiny", "-c", "a100-v100", "--from", "megatron", *sizes
+        )
+    assert outcome.code == 0
+    assert len(told) == 1
 
 
 def test_a_device_map_of_several_devices_says_which_schedule_was_assumed(

@@ -107,6 +107,18 @@ def test_trusted_code_runs_on_every_rank(heterps: Heterps, tmp_path: Path) -> No
     assert not trust_file().exists(), "an option is for one call"
 
 
+def test_an_export_that_needs_the_modules_asks_as_a_run_does(heterps: Heterps) -> None:
+    _placed(heterps)
+    asked = ("export", "plan.yaml", "out", "--to", "accelerate")
+    refused = heterps(*asked)
+    assert refused.code == 2
+    assert "plan.yaml: this plan runs evilmod:build (" in refused.err
+    assert not Path("ran").exists()
+    assert not Path("out").exists()
+    assert heterps(*asked, "--trust-code").code == 0
+    assert (Path("out") / "device_map.json").exists()
+
+
 def test_from_python_a_plans_code_runs_where_the_caller_says_so(
     heterps: Heterps, monkeypatch: pytest.MonkeyPatch
 ) -> None:

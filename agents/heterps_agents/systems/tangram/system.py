@@ -29,7 +29,6 @@ from heterps_agents.interface.registry import register
 from heterps_agents.interface.system import STEP, OwnCost, System, SystemAnswer
 from heterps_agents.systems.tangram.composition import best_pipeline
 from heterps_agents.systems.tangram.partial_plans import islands_of, partial_plans, stages_of
-from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.placement import Placement
 from heterps_envs.options import options_of
@@ -74,9 +73,8 @@ class Tangram(System):
 
 
 def _composed(problem: Problem, budget: Budget) -> _Found | None:
-    strategy = problem.strategy
-    allowed = Strategy(recompute="auto") if strategy.is_plain else strategy
-    islands = islands_of(problem, options_of(problem, allowed), budget.seconds_left)
+    allowed = options_of(problem, problem.strategy)
+    islands = islands_of(problem, allowed, budget.seconds_left)
     plans = partial_plans(islands)
     found = best_pipeline(islands, plans, lambda: budget.time_share >= 1.0)
     if found is None:
