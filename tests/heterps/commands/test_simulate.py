@@ -174,7 +174,7 @@ def test_claims_about_simulated_times_are_held_against_the_simulator(
     simulated_s = plan.predicted_step_time_s
     assert simulated_s is not None
     bound = plan.executable_bound
-    false = {
+    false: dict[str, dict[str, Any]] = {
         "predicted_step_time_s is": {"predicted_step_time_s": 2 * simulated_s},
         "is above the simulated": {"executable_bound": bound.changed(step_time_s=2 * simulated_s)},
         "the gap of 0 % allow": {
