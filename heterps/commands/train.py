@@ -145,6 +145,7 @@ def run_train(
         named = [*overrides, hyperparameters.stem]
         overrides = [*of_file(hyperparameters, base), *overrides]
     settings = _overridden(base, overrides, hyperparameters)
+    _check_alone(asked.algorithm, settings)
     if show_hyperparameters:
         answer.print(to_yaml(hyperparameters_of(settings)), end="", soft_wrap=True, markup=False)
         return
@@ -154,9 +155,9 @@ def run_train(
         ["heterps", "train", "--config", config, *(f"--set={text}" for text in overrides)]
     )
     say_when_compiling()
-    remarks.print(f"TensorBoard: tensorboard --logdir {folder}", soft_wrap=True)
     with _interrupts_explained(folder), ended_by_sigterm():
-        result = train_with_progress(settings, folder, resume=resume, command=command)
+        logs = f"TensorBoard: tensorboard --logdir {folder}"
+        result = train_with_progress(settings, folder, resume=resume, command=command, says=logs)
         _leave(result, settings, output, as_json)
         if result.interrupt is not None:
             raise result.interrupt
@@ -181,13 +182,15 @@ def _leave(
     as_json: bool,
 ) -> None:
     """The policy where it was asked for, and the answer."""
+    written = None if result.unwritten else result.policy_file
     try:
         if output is not None:
             result.policy.save(output)
+            written = output
         elif result.unwritten:
             raise HeterpsError(f"{result.unwritten}; the trained policy is lost: --output FILE")
     finally:
-        _print(result, settings, output, as_json)
+        _print(result, settings, written, as_json)
     if result.unwritten:
         warnings.warn(result.unwritten, stacklevel=1)
 
@@ -218,6 +221,16 @@ def of_algorithm(algorithm: str | None, base: AnyConfig) -> list[str]:
     return [f"algorithm={algorithm}", *alone]
 
 
+def _check_alone(algorithm: str | None, settings: AnyConfig) -> None:
+    """Refuses PPO alone that imitates after all."""
+    passes = getattr(settings, "imitation_passes", 0)
+    if algorithm == "ppo" and passes:
+        raise HeterpsError(
+            f"--algorithm ppo: is PPO alone, and imitation_passes is {passes}; without --algorithm "
+            "PPO follows imitation"
+        )
+
+
 def of_file(path: Path, base: AnyConfig) -> list[str]:
     """What a file of hyper-parameters changes, as `--set` has it."""
     before = base.model_dump(mode="json")
@@ -238,15 +251,16 @@ def run_name(config: str, overrides: list[str]) -> str:
 def _print(
     result: TrainingResult[Policy] | TrainingResult[GraphPolicy],
     settings: AnyConfig,
-    output: Path | None,
+    written: Path | None,
     as_json: bool,
 ) -> None:
+    """The scores, and where the policy is; None: nowhere."""
     if as_json:
         from heterps_agents.learned.policy_file import finite_or_none
 
         print_json(
             {
-                "policy": str(output or result.policy_file),
+                "policy": None if written is None else str(written),
                 "steps": result.steps,
                 "passes": result.passes,
                 "seconds": result.seconds,
@@ -256,7 +270,8 @@ def _print(
         )
     else:
         answer.print(shown(_words(settings).result, **result._asdict(), **result.scores))
-        answer.print(f"policy: {output or result.policy_file}")
+        if written is not None:
+            answer.print(f"policy: {written}")
 
 
 def load_config(reference: str) -> AnyConfig:
@@ -289,9 +304,12 @@ def override(config: AnyConfig, overrides: list[str]) -> AnyConfig:
 
 
 def train_with_progress(
-    config: AnyConfig, folder: Path, *, resume: bool = False, command: str = ""
+    config: AnyConfig, folder: Path, *, resume: bool = False, command: str = "", says: str = ""
 ) -> TrainingResult[Policy] | TrainingResult[GraphPolicy]:
-    """`heterps_agents.training.train.train` with a progress bar on stderr."""
+    """`heterps_agents.training.train.train` with a progress bar on stderr.
+
+    `says` is a line for it, which a run that cannot begin or go on there does not get.
+    """
     words = _words(config)
     columns = (
         TextColumn("{task.description}"),
@@ -302,7 +320,12 @@ def train_with_progress(
     with Progress(*columns, console=remarks, transient=True) as bar:
         task = bar.add_task("train", total=1.0, now=words.preparing)
         # torch and SB3 take seconds to load; the bar is there already.
+        from heterps_agents.training.run import check_directory
         from heterps_agents.training.train import train
+
+        check_directory(config, folder, resume)
+        if says:
+            remarks.print(says, soft_wrap=True)
 
         def show(state: TrainingProgress) -> None:
             bar.update(task, completed=state.share, now=_now(words, state))

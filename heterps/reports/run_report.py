@@ -42,10 +42,11 @@ def print_result(result: RunResult) -> None:
     """Predicted against measured, the losses, the devices, the re-plans."""
     for line in step_time_lines(result):
         answer.print(line)
-    # Of several plans, the first one's speed is not the run's.
-    has_one_plan = len(result.phases) == 2
+    # Of several plans, or before a drift, the first one's speed is not the run's.
+    first, *others = result.phases
     if (
-        has_one_plan
+        len(others) == 1
+        and not _drift_text(first)
         and result.has_comparable_times
         and result.throughput_samples_per_s
         and result.predicted_throughput_samples_per_s
@@ -191,9 +192,13 @@ def device_table(result: RunResult) -> Table:
     """
     groups = alike_devices(result)
     used = [entry for entry in result.devices if entry.stage_names]
-    table = Table(box=None)
+    table, titles = Table(box=None), list[str]()
     if len(groups) < len(used):
-        table.title, table.title_justify = "the fullest device of each group", "left"
+        titles.append("the fullest device of each group")
+    if any(_drift_text(phase) for phase in result.phases[-2:-1]):
+        titles.append("busy and bubble of the steps before the drift")
+    if titles:
+        table.title, table.title_justify = "; ".join(titles), "left"
     headings = ("busy", "bubble", "predicted", "memory", "predicted", "limit")
     table.add_column("device", no_wrap=True)
     table.add_column("stages")

@@ -312,6 +312,26 @@ def check_directory(config: TrainingConfig, directory: Path, resume: bool) -> No
                     f"{directory}: was trained with {name} {_as_in_file(old)}, "
                     f"not {_as_in_file(new)}"
                 )
+        _warn_of_changes(before, config, directory)
+
+
+# A run with more of them goes on.
+_ENDS = ("budget_s", "total_steps")
+
+
+def _warn_of_changes(before: TrainingConfig, config: TrainingConfig, directory: Path) -> None:
+    """Says which settings hold from here on alone: a policy names those of its end."""
+    told = {*config.fixed_fields, *config.report_fields, *_ENDS, "description"}
+    changes = [
+        f"{name} {_as_in_file(new)} instead of {_as_in_file(getattr(before, name))}"
+        for name, new in config
+        if name not in told and getattr(before, name) != new
+    ]
+    if changes:
+        warnings.warn(
+            f"{directory}: goes on with other settings than it began with: {', '.join(changes)}",
+            stacklevel=3,
+        )
 
 
 def _as_in_file(value: object) -> object:

@@ -36,7 +36,7 @@ def host_names(commas: str | None, file: Path | None) -> tuple[str, ...]:
         listed += [line.partition("#")[0] for line in read_text(file, str(file)).splitlines()]
     names = [name.strip() for name in listed if name.strip()]
     if not names:
-        raise HeterpsError("--hosts: no host is named")
+        raise HeterpsError(f"{'--hosts' if file is None else file}: no host is named")
     if len(names) > MOST_HOSTS:
         raise HeterpsError(f"--hosts: {len(names)} hosts; at most {MOST_HOSTS}")
     check_host_names(names)

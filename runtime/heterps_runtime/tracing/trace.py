@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from heterps_configs.documents.base import Dtype
@@ -16,6 +17,8 @@ from heterps_configs.documents.model.layer import LayerProfile
 from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.errors import DocumentError
+from heterps_configs.problems import describe_problems
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.layers import Layer, layers_of, unit_calls
 from heterps_runtime.models.recorder import Recorder
@@ -125,7 +128,7 @@ def _layer_profiles(
             )
         )
         tied = sorted({owner[name] for name in layer.parameters if name in owner})
-        yield LayerProfile(
+        yield _layer_profile(
             name=layer.name,
             kind=layer.kind,
             num_parameters=sum(sizes[name] for name in layer.parameters),
@@ -162,6 +165,19 @@ def _layer_profiles(
         )
         for name in layer.parameters:
             owner.setdefault(name, layer.name)
+
+
+def _layer_profile(**fields: Any) -> LayerProfile:
+    """A profile of what was counted.
+
+    Raises:
+        DocumentError: Something is more than any layer may have.
+    """
+    try:
+        return LayerProfile(**fields)
+    except ValidationError as error:
+        source = f"layer {fields['name']}, as it was traced with these inputs"
+        raise DocumentError(source, describe_problems(LayerProfile, error)) from None
 
 
 def _kept_by_one_call(log: OperationLog, num_calls: int) -> dict[int, float]:

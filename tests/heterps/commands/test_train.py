@@ -146,6 +146,41 @@ def test_an_algorithm_is_known_and_for_chains(heterps: Heterps) -> None:
     outcome = heterps("train", "--algorithm", "imitation", "--set", "imitation_passes=0")
     assert outcome.code == 2
     assert "the algorithm imitation needs at least 1, got 0" in outcome.err
+    outcome = heterps("train", "--algorithm", "ppo", "--set", "imitation_passes=6")
+    assert outcome.code == 2
+    assert "--algorithm ppo: is PPO alone, and imitation_passes is 6" in outcome.err
+
+
+def test_a_run_that_cannot_go_on_is_refused_in_one_line(heterps: Heterps, tmp_path: Path) -> None:
+    outcome = heterps("train", "--run-directory", tmp_path, "--resume")
+    assert outcome.code == 2
+    (line,) = outcome.err.strip().splitlines()
+    assert "no checkpoint.pt to resume from" in line
+
+
+@pytest.mark.slow
+def test_settings_that_change_when_a_run_goes_on_are_told(heterps: Heterps, tmp_path: Path) -> None:
+    small = [f"--set={text}" for text in TINY]
+    assert heterps("train", *small, "--run-directory", tmp_path).code == 0
+    others = ("--set=minibatch_size=7", "--set=total_steps=96", "--resume")
+    with pytest.warns(UserWarning, match="goes on with other settings.*minibatch_size 7 instead"):
+        outcome = heterps("train", *small, *others, "--run-directory", tmp_path)
+    assert outcome.code == 0, outcome.err
+
+
+@pytest.mark.slow
+def test_a_policy_that_could_not_be_written_is_not_said_to_be_there(
+    heterps: Heterps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: object) -> None:
+        raise HeterpsError("policy.npz: cannot be written: File too large")
+
+    monkeypatch.setattr(Policy, "save", full)
+    small = [f"--set={text}" for text in TINY]
+    outcome = heterps("train", *small, "--run-directory", tmp_path, "-o", tmp_path / "p.npz")
+    assert outcome.code == 2
+    assert "policy: " not in outcome.out
+    assert "64 environment steps" in outcome.out
 
 
 def test_a_file_of_hyperparameters_trains_as_it_says(heterps: Heterps, tmp_path: Path) -> None:

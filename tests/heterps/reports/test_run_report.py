@@ -175,3 +175,18 @@ def test_lines_count_steps_from_one(capsys: pytest.CaptureFixture[str]) -> None:
     )
     print_result(result_of([0.1] * 9, [0] * 7 + [1] * 2).changed(replans=(replan,)))
     assert "re-placed   at step 8 by ppo" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("drifted", [range(0), range(4, 10)], ids=["as planned", "drifted"])
+def test_figures_of_the_steps_before_a_drift_are_said_to_be_that(
+    drifted: Collection[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = result_of([0.1] * 4 + [0.3] * 6, [0] * 10, drifted=drifted).changed(
+        throughput_samples_per_s=40.0,
+        predicted_throughput_samples_per_s=40.0,
+        devices=(device_report("d0", stage_names=("s0",)),),
+    )
+    print_result(result)
+    out = capsys.readouterr().out
+    assert ("speed       predicted" in out) is (not drifted)
+    assert ("of the steps before the drift" in out) is bool(drifted)

@@ -66,3 +66,11 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 def test_lists_that_make_no_cluster_are_refused(names: str, message: str) -> None:
     with pytest.raises(HeterpsError, match=message):
         host_names(names, None)
+
+
+def test_a_file_without_hosts_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# nobody\n")
+    with pytest.raises(HeterpsError, match="hosts: no host is named") as error:
+        host_names(None, file)
+    assert str(error.value).startswith(str(file))

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from heterps_configs.errors import HeterpsError
+from heterps_runtime.huggingface.source import huggingface_source
 from heterps_runtime.models.build import arguments, build_module
 from heterps_runtime.models.data import make_batch
 from heterps_runtime.models.losses import loss_sum
@@ -133,3 +134,11 @@ def test_layers_of_a_module_without_parameters_cost_no_flops() -> None:
 def test_a_model_without_children_is_one_layer() -> None:
     profile = trace_source(factory_source(f"{HERE}:single", ["x=8:float32"]), "single")
     assert [layer.name for layer in profile.layers] == ["Linear"]
+
+
+def test_more_than_any_layer_may_have_is_told_with_the_layer_and_the_limit() -> None:
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2}
+    config = {"model_type": "llama", "num_attention_heads": 4, "vocab_size": 64, **sizes}
+    source = huggingface_source(config, sequence_length=100_000_000)
+    with pytest.raises(HeterpsError, match=r"as it was traced .*shared_bytes: must be at most"):
+        trace_source(source, "llama-tiny")
