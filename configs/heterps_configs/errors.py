@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 # A profile has hundreds of layers: more than this would hide the first problem.
 MAX_SHOWN_PROBLEMS = 12
@@ -30,6 +31,10 @@ class DocumentError(HeterpsError):
             shown.append(f"and {len(self.problems) - len(shown)} problems more")
         super().__init__(f"{source}: " + "; ".join(shown))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and other processes make it of what it was made of, not of its text."""
+        return type(self), (self.source, self.problems)
+
 
 def _shortened(text: str) -> str:
     """A problem that names what a file holds, without the middle of what is too long for a line."""
@@ -41,13 +46,17 @@ class UnknownNameError(HeterpsError):
     """A name that nobody knows; the message suggests the near ones."""
 
     def __init__(self, kind: str, name: str, available: Iterable[str], hint: str = "") -> None:
-        self.kind, self.name = kind, name
+        self.kind, self.name, self._hint = kind, name, hint
         self.available = tuple(sorted(set(available)))
         near = _near(name, self.available)
         known = (
             f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(self.available)}"
         )
         super().__init__(f"unknown {kind} {name!r}; {known}" + (f" {hint}" if hint else ""))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """See `DocumentError`."""
+        return type(self), (self.kind, self.name, self.available, self._hint)
 
 
 def _near(name: str, available: tuple[str, ...]) -> list[str]:

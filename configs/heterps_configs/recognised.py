@@ -42,7 +42,7 @@ _LOOKS = (
         "`heterps place -o plan.yaml` writes a plan",
     ),
     _Look(
-        "",
+        "ComparedPlanners",
         frozenset({"rows", "bound_is_proven"}),
         "what `heterps compare --json` printed",
         "`heterps report` takes it, in a file that ends in .json",

@@ -27,6 +27,9 @@ from heterps.cli.options import (
 )
 
 SOURCES = ("accelerate", "megatron")
+TARGETS = (
+    "accelerate", "deepspeed", "megatron", "safetensors", "torch-pipelining", "torchtitan", "vllm",
+)  # fmt: skip
 
 
 def export(
@@ -38,6 +41,7 @@ def export(
             "--to",
             help="accelerate, deepspeed, megatron, torch-pipelining, torchtitan, vllm: the plan. "
             "safetensors: weights as from_pretrained reads them.",
+            autocompletion=one_of(*TARGETS),
         ),
     ],
     checkpoint: Annotated[

@@ -14,7 +14,8 @@ def report(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A plan file, a run directory, or a file that `heterps compare --json` printed."
+            help="A plan file, a run directory, a folder of `heterps compare -o`, or a file that "
+            "`heterps compare --json` printed."
         ),
     ],
     output: Annotated[

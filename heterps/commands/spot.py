@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -128,13 +129,15 @@ def _type_rates(text: str, absence_minutes: float) -> tuple[str, SpotRates]:
     name, separator, values = text.partition("=")
     interruptions, _, minutes = values.partition(":")
     try:
-        if not separator:
+        rates = _rates(float(interruptions), float(minutes) if minutes else absence_minutes)
+        is_possible = 0 <= rates.interruptions_per_hour < math.inf
+        if not (separator and is_possible and 0 < rates.mean_absence_s < math.inf):
             raise ValueError
-        return name, _rates(float(interruptions), float(minutes) if minutes else absence_minutes)
+        return name, rates
     except ValueError:
         raise HeterpsError(
-            f"--rate {text!r}: expected TYPE=INTERRUPTIONS or TYPE=INTERRUPTIONS:MINUTES, such as "
-            "T4=0.3:20"
+            f"--rate {text!r}: expected TYPE=INTERRUPTIONS or TYPE=INTERRUPTIONS:MINUTES, both "
+            "finite and MINUTES above 0, such as T4=0.3:20"
         ) from None
 
 
@@ -195,7 +198,7 @@ def compare_strategies(
     """
     moments = spot_moments(trace, problem.cluster)
     if trace.duration_s <= 0:
-        raise HeterpsError(f"{trace.source}: the trace ends at 0 s; add a row `end`")
+        raise HeterpsError(f"{trace.source}: the trace ends at 0 s; a row `end` says when it does")
     if problem.job.objective == "price":
         warnings.warn(
             "plans are made at the cluster's prices; those of the trace are what is paid",

@@ -74,8 +74,10 @@ def chart(
         _, y = place(low_x, value)
         marks.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
         marks.append(tag("text", y_text(value), x=LEFT - 6, y=y + 4, text_anchor="end"))
+    # Powers of logarithms are off by a rounding.
+    last_x = high_x - 1e-9 * (high_x - low_x)
     for along in _along(low_x, high_x, numbers):
-        anchor = "end" if along == high_x else "middle"
+        anchor = "end" if along >= last_x else "middle"
         x, _ = place(along, low)
         marks.append(tag("text", x_text(along), x=x, y=HEIGHT - 18, text_anchor=anchor))
     middle = (WIDTH + LEFT) / 2

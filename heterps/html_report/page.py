@@ -12,6 +12,8 @@ from heterps.planning.plans import load_plan_and_problem, problem_of_plan
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import HeterpsError
 
+# Of a folder of `heterps compare -o`, what it prints with --json.
+COMPARED_FILE = "table.json"
 STYLE = """
 :root { --ink: #1b1f24; --soft: #5b6570; --line: #d9dee4; --paper: #ffffff; --card: #f6f8fa; }
 * { box-sizing: border-box; }
@@ -62,7 +64,8 @@ def write_report(
     """Writes the page of a plan, of a run, or of a comparison.
 
     Args:
-        source: A plan file, a run directory, or a file that `heterps compare --json` printed.
+        source: A plan file, a run directory, or what `heterps compare` wrote: the folder, or a file
+            that it printed with `--json`.
         output: The page.
         model: Where the plan's model moved to.
         cluster: Where its cluster moved to.
@@ -70,7 +73,10 @@ def write_report(
     Raises:
         HeterpsError: The source is none of these, or something of it is missing.
     """
-    if source.is_dir():
+    table = source / COMPARED_FILE
+    if table.is_file():
+        title, content = _of_comparison(table)
+    elif source.is_dir():
         title, content = _of_run(source, model, cluster)
     elif source.suffix == ".json" and _is_comparison(source):
         title, content = _of_comparison(source)
@@ -102,7 +108,7 @@ def _of_run(folder: Path, model: str | None, cluster: str | None) -> tuple[str, 
     if not path.exists():
         raise HeterpsError(
             f"{folder}: holds no {RESULT_FILE}; expected a run directory (--run-directory) whose "
-            "run has ended"
+            "run has ended, or a folder of `heterps compare -o`"
         )
     result = RunResult.from_file(path)
     if result.final_plan is None:

@@ -20,7 +20,7 @@ from heterps_agents.interface.registry import (
     system_names,
 )
 from heterps_agents.interface.system import System
-from heterps_configs.arguments import check_type
+from heterps_configs.arguments import check_callable, check_type
 from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
@@ -68,6 +68,7 @@ def compare(
             the first planner's reason.
     """
     check_type("problem", problem, Problem, A_PROBLEM)
+    check_callable("on_start", on_start, "a function of a planner's name")
     limits = evaluations, seconds, cpu_seconds
     Budget(*limits)  # refused before any planner runs
     objects, left_out = _chosen(problem, _several(planners), limits, seed, with_all)

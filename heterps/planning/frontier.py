@@ -17,6 +17,8 @@ from heterps_agents.exact.frontier import FrontierPoint, solve_frontier, undomin
 from heterps_agents.exact.solve import MAX_SECONDS, predicted_seconds
 from heterps_agents.interface.planner import A_BUDGET, Budget
 from heterps_agents.interface.question import Question
+from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
+from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_configs.arguments import check_type
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
@@ -59,7 +61,10 @@ class FrontierPlan:
 
 @dataclass(frozen=True)
 class Frontier:
-    """The plans that no other plan beats in both throughput and price, the fastest first."""
+    """The plans that no other beats in both throughput and price, the fastest first.
+
+    By the closed form: as simulated, one of them may beat another.
+    """
 
     problem: Problem
     plans: tuple[FrontierPlan, ...]
@@ -176,6 +181,7 @@ def _bound_plan(question: Question, point: FrontierPoint) -> FrontierPlan | None
     placement = decode(point.code, question.options)
     bound = Bound(step_time_s=point.step_time_s, gap=0.0, status="proven")
     plan = bind(problem, placement, planner="exact", seed=0, bound=bound)
+    plan = choose_in_flight(problem, choose_reduce(problem, plan), Budget())
     used = Counter({entry.type.name: 0 for entry in problem.classes})
     for stage in placement:
         used[problem.classes[stage.device_class].type.name] += stage.replicas * stage.degree

@@ -1,9 +1,9 @@
 """Sets of devices that one could rent, whatever the budget: chains in which each holds the last.
 
 Each chain is an order of all devices, or of those of one type: by speed for the money, by speed, in
-turns by type; of one region before the others. Its sets are its beginnings: whole nodes, and one,
-two, four, ... devices of a node. Neighbours in a chain differ by a tenth in price, or a quarter in
-number. A larger budget affords all that a smaller one does, and more.
+turns by type; of one region before the others. Its sets are its beginnings; neighbours in a chain
+differ by a tenth in price, or a quarter in number. A larger budget affords all that a smaller one
+does, and more.
 """
 
 from __future__ import annotations
@@ -95,15 +95,12 @@ def _by_node(devices: list[Device]) -> list[list[Device]]:
 def _bundles(order: list[Device]) -> Iterator[Bundle]:
     """Beginnings of an order that are far enough apart; the whole of it is one."""
     names: list[str] = []
-    price, last_price, last_count, on_node = 0.0, 0.0, 0, 0
+    price, last_price, last_count = 0.0, 0.0, 0
     for place, device in enumerate(order):
-        on_node = on_node + 1 if place and device.node == order[place - 1].node else 1
         names.append(device.name)
         price += device.price_usd_per_hour
         is_last = place + 1 == len(order)
-        is_node_full = is_last or order[place + 1].node != device.node
-        is_even = is_node_full or on_node & (on_node - 1) == 0
         is_apart = price >= DEARER * last_price > 0 or len(names) >= LARGER * last_count
-        if is_last or (is_even and is_apart):
+        if is_last or is_apart:
             yield Bundle(frozenset(names), price)
             last_price, last_count = price, len(names)

@@ -1,5 +1,9 @@
 """Messages that a user reads."""
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import pytest
 
 from heterps_configs.errors import (
@@ -39,3 +43,22 @@ def test_a_document_error_shows_many_problems_but_keeps_all() -> None:
     assert len(error.problems) == 100
     assert str(error).endswith(f"and {100 - MAX_SHOWN_PROBLEMS} problems more")
     assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))]
+)
+@pytest.mark.parametrize(
+    "error",
+    [
+        DocumentError("file.yaml", ["field: is missing"]),
+        UnknownNameError("planner", "exat", ["greedy", "exact"], hint="(see the README)"),
+        InfeasibleError("nothing fits", 0.5),
+    ],
+)
+def test_errors_can_be_copied_and_sent_to_other_processes(
+    copied: Callable[[HeterpsError], HeterpsError], error: HeterpsError
+) -> None:
+    again = copied(error)
+    assert type(again) is type(error)
+    assert (str(again), vars(again)) == (str(error), vars(error))

@@ -43,6 +43,7 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("compare", ("gpt2",), {}, "problem: is of type str"),
     ("compare", (CHAIN, ["even", 3]), {}, "planner: is of type int"),
     ("compare", (CHAIN,), {"seconds": "3"}, "seconds: is of type str"),
+    ("compare", (CHAIN,), {"on_start": None}, "on_start: is None"),
     ("frontier", ("gpt2",), {}, "problem: is of type str"),
     ("frontier", (CHAIN,), {"budget": 3}, "budget: is of type int"),
     ("place_code", ("gpt2", [1]), {}, "problem: is of type str"),

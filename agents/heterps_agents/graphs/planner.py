@@ -177,7 +177,7 @@ def _pool(tables: GraphTables) -> GraphPool:
     needed, room = tables.memory_bytes.sum(), tables.device_memory_bytes.sum()
     if needed > room:
         raise InfeasibleError(
-            f"the graph needs {bytes_text(needed)} of memory; all devices together have "
-            f"{bytes_text(room)}"
+            f"the graph needs {bytes_text(needed)} of memory for its batch; beside their buffers, "
+            f"all devices together have {bytes_text(room)}"
         )
     return GraphPool.from_tables([tables])

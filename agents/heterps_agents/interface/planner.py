@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Hashable
 from typing import Protocol
@@ -32,8 +33,8 @@ def _check_times(**limits: float | None) -> None:
         if limit is None:
             continue
         check_number(name, limit, expected)
-        if not 0 < limit < math.inf:
-            raise HeterpsError(f"{name} {limit:g}: expected {expected}")
+        if not 0 < limit <= sys.float_info.max:
+            raise HeterpsError(f"{name} {limit!s:.20}: expected a finite number above 0")
 
 
 def _checked_evaluations(limit: float | None) -> int | None:
@@ -71,9 +72,7 @@ class Budget:
         _check_times(seconds=seconds, cpu_seconds=cpu_seconds)
         evaluations = _checked_evaluations(evaluations)
         if evaluations is not None and evaluations < 1:
-            raise HeterpsError(
-                f"evaluations {evaluations}: expected 1 or more, or None for no limit"
-            )
+            raise HeterpsError(f"evaluations {evaluations}: expected 1 or more")
         self.evaluations, self.seconds, self.cpu_seconds = evaluations, seconds, cpu_seconds
         self.evaluations_used, self._beside, self.known_cost = 0, 0, math.inf
         self._started, self._cpu_started = _wall_s(), _cpu_s()

@@ -30,11 +30,14 @@ SCORE_WIDTHS = {**CURVE_WIDTHS, "beam64": 64}
 # Curves of the objective price: efforts, and the longest step over the shortest possible one.
 CHEAPEST_EFFORTS, CHEAPEST_FLOOR = ("fast", "normal"), 1.5
 
+LEAST_FOR_P95 = 20
+
 
 class Gap(NamedTuple):
     """Step time over the optimum, minus 1, over a set of problems.
 
-    A problem without any placement found counts as an infinite gap.
+    A problem without any placement found counts as an infinite gap. Of fewer than `LEAST_FOR_P95`
+    problems p95 is the largest gap: none of them is one in twenty.
     """
 
     median: float
@@ -45,11 +48,11 @@ class Gap(NamedTuple):
     @classmethod
     def of(cls, gaps: NDArray[np.float64]) -> Gap:
         """Summary of the gaps; `solved` is the share below 0.1 %."""
-        quantiles = np.quantile(gaps, [0.5, 0.95], method="lower")
+        median, p95 = np.quantile(gaps, [0.5, 0.95], method="lower")
         return cls(
-            median=float(quantiles[0]),
+            median=float(median),
             mean=float(gaps.mean()),
-            p95=float(quantiles[1]),
+            p95=float(p95 if len(gaps) >= LEAST_FOR_P95 else gaps.max()),
             solved=float((gaps < 1e-3).mean()),
         )
 

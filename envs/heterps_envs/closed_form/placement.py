@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError, PlanMismatchError
@@ -130,6 +131,10 @@ def closed_form_of_plan_s(problem: Problem, plan: Plan, placement: Placement) ->
     return _unlimited_s(tables, by_stage)
 
 
+# What a plan is for, beside its micro-batches.
+_JOB_FIELDS = ("global_batch_size", "micro_batch_size", "dtype", "optimizer", "schedule")
+
+
 def check_plan(problem: Problem, plan: Plan) -> None:
     """Refuses a plan that does not belong to the problem.
 
@@ -150,6 +155,8 @@ def check_plan(problem: Problem, plan: Plan) -> None:
             f"the plan routes {plan.job.num_micro_batches} micro-batches, the job has "
             f"{problem.job.num_micro_batches}"
         )
+    if plan.job is not problem.job:
+        _check_job(plan.job, problem.job)
     unknown = [name for name in plan.devices if name not in problem.device_named]
     if unknown:
         raise PlanMismatchError(
@@ -192,6 +199,14 @@ def _check_group(problem: Problem, stage: Stage) -> None:
             f"stage {stage.name!r} offloads layers, and the device type {first.type.name!r} has no "
             "host_bandwidth_bytes_per_s"
         )
+
+
+def _check_job(planned: Job, asked: Job) -> None:
+    """Lets pass what a plan's seconds and bytes do not go by, such as the objective."""
+    for field in _JOB_FIELDS:
+        own, other = getattr(planned, field), getattr(asked, field)
+        if own != other:
+            raise PlanMismatchError(f"the plan was made for {field} {own}, the job has {other}")
 
 
 def placement_of(problem: Problem, plan: Plan) -> Placement | None:

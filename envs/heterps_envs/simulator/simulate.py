@@ -33,11 +33,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from heterps_configs.arguments import check_type
+from heterps_configs.arguments import check_number, check_type
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
-from heterps_configs.errors import DocumentError
+from heterps_configs.errors import DocumentError, HeterpsError, UnknownNameError
 from heterps_configs.units import bytes_text
 from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR
 from heterps_envs.closed_form.placement import closed_form_of_plan_s, placement_of
@@ -75,7 +75,19 @@ def simulate(
         DocumentError: Fields of the plan contradict each other: it was changed unchecked.
         HeterpsError: An argument is of a wrong type.
     """
-    return _estimate(problem, plan, schedule, slowdown or {}, with_timeline=True)
+    factors = {} if slowdown is None else _checked_slowdown(problem, slowdown)
+    return _estimate(problem, plan, schedule, factors, with_timeline=True)
+
+
+def _checked_slowdown(problem: Problem, slowdown: Mapping[str, float]) -> Mapping[str, float]:
+    check_type("slowdown", slowdown, Mapping, "factors by the names of devices")
+    for name, factor in slowdown.items():
+        if name not in problem.device_named:
+            raise UnknownNameError("device", str(name), problem.device_named)
+        check_number(f"slowdown of {name}", factor, "a finite number above 0")
+        if not 0 < factor < math.inf:
+            raise HeterpsError(f"slowdown of {name} {factor:g}: expected a finite number above 0")
+    return slowdown
 
 
 def estimate(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor
 
 from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError
 from heterps_runtime.own_loop import checkpoints
 from heterps_runtime.own_loop.build import Beginning, Builder, Built
 from heterps_runtime.own_loop.model import Inputs
@@ -48,7 +50,8 @@ class Parts:
         return self.built
 
     def of_data(self, program: TrainingProgram, data: Any) -> Built:
-        """The same by the first samples of a data set."""
+        """The same by the first samples of a data set; nothing has begun where there are none."""
+        self.ranks.together(lambda: _check_not_empty(data))
         if self.built is None:
             size = self.plan.job.micro_batch_size
             inputs, target = self.ranks.together(lambda: first_batch(program, data, size))
@@ -63,3 +66,8 @@ class Parts:
         """Messages under way keep connections open, and their callers waiting."""
         if self.built is not None:
             self.built.executor.abandon()
+
+
+def _check_not_empty(data: Any) -> None:
+    if isinstance(data, Sized) and len(data) == 0:
+        raise HeterpsError("data: is empty; at least one sample is needed")

@@ -65,6 +65,11 @@ def test_a_budget_of_nothing_is_refused(limit: str) -> None:
         Budget(**{limit: 0})
 
 
+def test_seconds_that_no_clock_counts_are_refused() -> None:
+    with pytest.raises(HeterpsError, match="expected a finite number above 0"):
+        Budget(seconds=10**400)
+
+
 def test_what_a_part_finds_its_whole_finds_on_its_own_clock() -> None:
     whole = Budget(evaluations=100, cpu_seconds=60)
     burn(0.01)

@@ -24,3 +24,6 @@ def test_a_problem_without_any_placement_found_counts_as_an_infinite_gap() -> No
     gap = Gap.of(np.array([0.0, 0.0, 0.02, math.inf]))
     assert (gap.median, gap.solved) == (0.0, 0.5)
     assert math.isinf(gap.mean)
+    assert math.isinf(gap.p95), "of so few the largest is that"
+    many = Gap.of(np.arange(100.0))
+    assert (many.median, many.p95) == (49.0, 94.0)

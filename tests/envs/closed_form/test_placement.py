@@ -143,6 +143,9 @@ def test_a_plan_for_another_model_cluster_or_job_is_refused() -> None:
         check_plan(chain_problem([1, 1], [1, 1], counts=(1,)), plan)
     with pytest.raises(PlanMismatchError, match="routes 8 micro-batches, the job has 4"):
         check_plan(chain_problem([1, 1], [1, 1], num_micro_batches=4), plan)
+    with pytest.raises(PlanMismatchError, match="made for schedule 1f1b, the job has gpipe"):
+        check_plan(chain_problem([1, 1], [1, 1], schedule="gpipe"), plan)
+    check_plan(chain_problem([1, 1], [1, 1], objective="price"), plan)
 
 
 def test_a_tensor_parallel_group_is_on_one_node_and_emulated_as_a_whole() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from heterps.comparisons.folder import TABLE_FILES
 from heterps_configs.documents.plan import Plan
 from heterps_configs.library import load_cluster
 from tests.heterps.html_report.test_markup import Reader
@@ -96,12 +97,15 @@ def test_a_comparison_is_shown_with_its_curves(
         "--planner", "exact,greedy,even", "--evaluations", 500, *PLAIN,
     )  # fmt: skip
     assert compared.code == 0, compared.err
-    path, page = tmp_path / "compared.json", tmp_path / "page.html"
+    path, page, folder = (tmp_path / name for name in ("compared.json", "page.html", "folder"))
     path.write_text(json.dumps(compared.data))
-    assert heterps("report", path, "-o", page).code == 0
-    words = checked(page).words
-    for name in ("exact", "greedy", "even", "Best found over time"):
-        assert name in words
+    folder.mkdir()
+    (folder / TABLE_FILES[0]).write_text(json.dumps(compared.data))
+    for source in (path, folder):
+        assert heterps("report", source, "-o", page).code == 0
+        words = checked(page).words
+        for name in ("exact", "greedy", "even", "Best found over time"):
+            assert name in words
 
 
 @pytest.mark.slow
@@ -124,6 +128,7 @@ def test_a_run_is_shown_beside_what_was_predicted(heterps: Heterps, tmp_path: Pa
         ("nothing.yaml", None, "nothing.yaml: no such file"),
         ("folder", "", "holds no run-result.json"),
         ("broken.json", '{"rows": 1}', "broken.json"),
+        ("lacking.json", '{"rows": [{}], "bound_is_proven": 1}', "rows.0.planner: is missing"),
     ],
 )
 def test_what_is_no_source_is_refused_in_one_line(

@@ -17,7 +17,9 @@ from heterps.planning.strategies import OPEN
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named, system_names
 from heterps_configs.documents.job import Strategy
+from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
+from heterps_envs.problem import Problem
 from tests.heterps.small_profiles import PLAIN
 
 Heterps = Callable[..., Any]
@@ -189,6 +191,38 @@ def test_a_budget_of_nothing_is_refused(heterps: Heterps, blocks: Path, option: 
     outcome = heterps("compare", blocks, "-c", "local-emulated", "-p", "even", option, 0)
     assert outcome.code == 2
     assert f"{option[2:].replace('-', '_')} 0: expected" in outcome.err
+
+
+class _Elsewhere:
+    """A planner whose plans are for another cluster."""
+
+    name = "elsewhere"
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        job = problem.job
+        other = load_problem(
+            "perceptron", "eight-types", strategy=Strategy(), micro_batch_size=job.micro_batch_size,
+            global_batch_size=job.global_batch_size, dtype=job.dtype,
+        )  # fmt: skip
+        return planner_named("even").plan(other, budget)
+
+
+class _Failing:
+    """A planner with a defect of its own."""
+
+    name = "failing"
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        raise KeyError("k")
+
+
+def test_planners_that_fail_or_plan_for_another_cluster_are_rows_without_a_plan() -> None:
+    problem = load_problem("perceptron", "local-emulated", strategy=Strategy())
+    comparison = compare(problem, ["even", _Elsewhere(), _Failing()])
+    reasons = {row.planner: row.reason for row in comparison.rows}
+    assert "the plan was made for the cluster 'eight-types'" in reasons["elsewhere"]
+    assert reasons["failing"] == "failing: KeyError: 'k'"
+    assert set(comparison.results) == {"even"}
 
 
 def test_all_results_of_a_comparison_name_the_same_bound() -> None:

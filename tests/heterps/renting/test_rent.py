@@ -14,7 +14,7 @@ from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
 from heterps.renting import rent
-from heterps.renting.bundles import DEARER, LARGER, chains
+from heterps.renting.bundles import DEARER, LARGER, Bundle, chains
 from heterps.renting.offer import Offer
 from heterps.renting.rent import place_within, usd_per_hour
 from heterps.renting.sizes import on_all
@@ -54,6 +54,14 @@ def test_some_chain_is_each_type_alone_and_some_is_all_devices(problem: Problem)
     for entry in problem.classes:
         own = {d.name for d in problem.cluster.devices if d.type.name == entry.type.name}
         assert frozenset(own) in ends
+
+
+def test_sets_have_any_number_of_a_nodes_devices(problem: Problem) -> None:
+    def types_of(bundle: Bundle) -> set[str]:
+        return {problem.device_named[name].type.name for name in bundle.names}
+
+    alone = [b for chain in chains(problem) for b in chain if types_of(b) == {"A100-40G"}]
+    assert {len(bundle.names) for bundle in alone} == {1, 2, 3, 4}
 
 
 @pytest.mark.slow

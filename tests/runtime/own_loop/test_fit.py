@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,11 +149,21 @@ def test_inputs_have_any_format_and_masks_may_be_missing(has_mask: bool) -> None
     assert found == pytest.approx(expected, abs=1e-5)
 
 
+def test_after_an_empty_data_set_the_trainer_goes_on() -> None:
+    trainer = _trainer()
+    assert len(trainer.fit(PointData(), num_steps=1)) == 1
+    for empty in (trainer.evaluate, partial(trainer.fit, num_steps=9)):
+        with pytest.raises(HeterpsError, match="data: is empty"):
+            empty([])
+    assert len(trainer.fit(PointData(), num_steps=2)) == 1
+
+
 def test_data_that_the_model_does_not_take_is_one_clear_error() -> None:
     trainer = _trainer()
     with pytest.raises(HeterpsError, match="fit: there is no data"):
         trainer.fit(num_steps=1)
-    with pytest.raises(HeterpsError, match="data: is empty"):
-        trainer.fit([], num_steps=1)
+    for _ in range(2):  # nobody failed for good
+        with pytest.raises(HeterpsError, match="data: is empty"):
+            trainer.fit([], num_steps=1)
     with pytest.raises(HeterpsError, match="a sample must be inputs and target"):
         trainer.fit([1.0, 2.0], num_steps=1)
