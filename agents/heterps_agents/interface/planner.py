@@ -34,7 +34,8 @@ def _check_times(**limits: float | None) -> None:
             continue
         check_number(name, limit, expected)
         if not 0 < limit <= sys.float_info.max:
-            raise HeterpsError(f"{name} {limit!s:.20}: expected a finite number above 0")
+            shown = limit if limit <= sys.float_info.max else math.inf
+            raise HeterpsError(f"{name} {shown:g}: expected a finite number above 0")
 
 
 def _checked_evaluations(limit: float | None) -> int | None:
