@@ -101,9 +101,13 @@ def _beyond_line(comparison: Comparison) -> str:
         "--shard-state": any(plan.sharded_state for plan in found.values()),
     }
     used = " and ".join(f"{name} auto" for name, is_used in options.items() if is_used)
+    stages = [stage for plan in found.values() for stage in plan.stages]
+    # Groups with uneven shares are nothing that any option lets others choose.
+    is_allowed = not any(stage.uneven_shares or stage.unsplit_layers for stage in stages)
+    more = f"; with {used} they may" if is_allowed and used else ""
     return (
         f"{', '.join(found)}: not like the others: its stages are carried out in ways that they "
-        f"may not choose, so it has no gap; with {used} they may"
+        f"may not choose, so it has no gap{more}"
     )
 
 

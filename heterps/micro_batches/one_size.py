@@ -19,16 +19,13 @@ from heterps_agents.plan_choices.interleaving import interleave
 from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_configs.arguments import check_type
 from heterps_configs.documents.plan import Bound, Plan
-from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.placement import check_plan
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_envs.step_bounds.executable import executable_bound
-
-# What fails in one of these is a defect of ours, and no planner's.
-_OURS = frozenset(("heterps", "heterps_agents"))
 
 # Of a limit in time, what a search may take: the simulator has the rest to choose among its finds.
 SEARCH_PART = 1 / 2
@@ -79,16 +76,9 @@ def _answered(problem: Problem, planner: Planner, budget: Budget) -> Plan:
     """The plan of a planner, which may be anybody's.
 
     Raises:
-        HeterpsError: It has none, it is none of ours and failed, or its plan is for something else.
+        HeterpsError: It has none, or its plan is for something else.
     """
-    try:
-        plan = planner.plan(problem, budget)
-    except HeterpsError:
-        raise
-    except Exception as error:
-        if type(planner).__module__.partition(".")[0] in _OURS:
-            raise
-        raise HeterpsError(f"{planner.name}: {type(error).__name__}: {error}") from error
+    plan = planner.plan(problem, budget)
     check_type(f"what {planner.name} returned", plan, Plan, "a heterps Plan")
     check_plan(problem, plan)
     return plan

@@ -159,11 +159,25 @@ def _answers(
             asked = problem.plain if name in answers.without else problem
             answers.results[name] = place(asked, planner, budget=budget)
             answers.curves[name] = curve_of(answers.results[name], budget.finds)
-        except HeterpsError as error:
+        except Exception as error:
             answers.failures[name] = Failure(
-                error, budget.evaluations_used, budget.seconds_used, budget.cpu_seconds_used
-            )
+                _told(planner, error), budget.evaluations_used, budget.seconds_used,
+                budget.cpu_seconds_used,
+            )  # fmt: skip
     return answers
+
+
+def _told(planner: Planner | System, error: Exception) -> HeterpsError:
+    """Why a planner has no answer; of anybody's own, its defects as well.
+
+    Raises:
+        Exception: The error, where it is a defect of ours.
+    """
+    if isinstance(error, HeterpsError):
+        return error
+    if type(planner).__module__.partition(".")[0] in ("heterps", "heterps_agents"):
+        raise error
+    return HeterpsError(f"{planner.name}: {type(error).__name__}: {error}")
 
 
 def _too_slow(

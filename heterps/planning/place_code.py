@@ -52,7 +52,11 @@ class _Known:
 
 
 def _checked(problem: Problem, code: ArrayLike) -> Sequence[PlacedStage]:
-    values, layers = np.asarray(code), problem.profile.num_layers
+    layers = problem.profile.num_layers
+    try:
+        values = np.asarray(code)
+    except ValueError as error:
+        raise HeterpsError(f"code: {error}; expected {layers} integers") from None
     if values.shape != (layers,) or not np.issubdtype(values.dtype, np.integer):
         raise HeterpsError(
             f"code: {values.dtype} of shape {values.shape}; expected {layers} integers, one for "

@@ -169,4 +169,11 @@ def _at_hand(plan: str | os.PathLike[str] | Plan | PlaceResult) -> tuple[Plan, P
     """A plan that is in no file, with its problem."""
     if isinstance(plan, PlaceResult):
         return plan.plan, plan.problem
-    return (plan, problem_of_plan(plan, Path())) if isinstance(plan, Plan) else None
+    if not isinstance(plan, Plan):
+        return None
+    try:
+        return plan, problem_of_plan(plan, Path())
+    except HeterpsError as error:
+        raise HeterpsError(
+            f"plan: {error}; what heterps.place returned has the problem of its plan with it"
+        ) from error

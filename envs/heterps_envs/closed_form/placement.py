@@ -203,10 +203,11 @@ def _check_group(problem: Problem, stage: Stage) -> None:
 
 def _check_job(planned: Job, asked: Job) -> None:
     """Lets pass what a plan's seconds and bytes do not go by, such as the objective."""
-    for field in _JOB_FIELDS:
-        own, other = getattr(planned, field), getattr(asked, field)
-        if own != other:
-            raise PlanMismatchError(f"the plan was made for {field} {own}, the job has {other}")
+    pairs = [(name, getattr(planned, name), getattr(asked, name)) for name in _JOB_FIELDS]
+    unlike = [f"{name}: {a} in the plan, {b} in the problem" for name, a, b in pairs if a != b]
+    if unlike:
+        told = "; ".join(unlike)
+        raise PlanMismatchError(f"the plan was made for another job than the problem's: {told}")
 
 
 def placement_of(problem: Problem, plan: Plan) -> Placement | None:

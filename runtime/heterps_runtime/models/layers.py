@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 
+from heterps_configs.errors import HeterpsError
 from heterps_runtime.models.recording import Call, Recording, UnitOutput, Use
 
 # A layer of more units than this is named by its first and last one.
@@ -51,11 +52,11 @@ def layers_of(recording: Recording) -> tuple[Layer, ...]:
     """The finest division into layers.
 
     Raises:
-        ValueError: The model calls no module at all.
+        HeterpsError: The model calls no module at all.
     """
     calls = recording.calls
     if not calls:
-        raise ValueError("the model calls no module that could be placed")
+        raise HeterpsError("the model calls no module that could be placed")
     flow = _Flow(recording)
     cuts, reasons = _cuts(flow)
     ends = [*cuts, len(calls) - 1]

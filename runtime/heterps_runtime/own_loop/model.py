@@ -31,6 +31,7 @@ def named_inputs(inputs: Inputs) -> dict[str, Tensor]:
     if not isinstance(inputs, Mapping):
         named = {f"x{index}": tensor for index, tensor in enumerate(inputs)}
     for name, tensor in named.items():
+        check_type("name of an input", name, str, "a string")
         if not isinstance(tensor, Tensor) or tensor.ndim == 0:
             raise HeterpsError(
                 f"input {name}: is no tensor with a batch dimension but {type(tensor).__name__}; "
@@ -56,6 +57,7 @@ def source_of(
         HeterpsError: Tensors of an unknown format.
     """
     factory = copies_of(model) if isinstance(model, nn.Module) else model
+    check_type("target", target, Tensor, "a tensor with as many samples as the inputs")
     is_floating = target.dtype.is_floating_point
     return ModelSource(
         kind="factory",

@@ -143,7 +143,7 @@ def test_a_plan_for_another_model_cluster_or_job_is_refused() -> None:
         check_plan(chain_problem([1, 1], [1, 1], counts=(1,)), plan)
     with pytest.raises(PlanMismatchError, match="routes 8 micro-batches, the job has 4"):
         check_plan(chain_problem([1, 1], [1, 1], num_micro_batches=4), plan)
-    with pytest.raises(PlanMismatchError, match="made for schedule 1f1b, the job has gpipe"):
+    with pytest.raises(PlanMismatchError, match="schedule: 1f1b in the plan, gpipe in the problem"):
         check_plan(chain_problem([1, 1], [1, 1], schedule="gpipe"), plan)
     check_plan(chain_problem([1, 1], [1, 1], objective="price"), plan)
 

@@ -35,7 +35,7 @@ def test_what_fits_on_no_pod_fits_with_groups_that_compute_again() -> None:
     result = place(problem)
     assert result.estimate.feasible
     assert any(stage.degree > 1 and stage.recompute_layers for stage in result.plan.stages)
-    even = best_uniform(problem.plain, Budget())
+    even = best_uniform(problem, Budget())
     assert even is not None
     assert result.estimate.step_time_s <= even.cost
     assert result.bound.step_time_s is not None
