@@ -16,8 +16,10 @@ import pytest
 import torch
 import transformers
 
+from heterps.cli import other_tools
 from heterps.cli.app import main
 from heterps.exports.export import NAMES, export_plan, export_weights
+from heterps.exports.imported import SOURCES
 from heterps.exports.predicted import samples_per_s_one_by_one
 from heterps.planning.problems import load_problem
 from heterps_configs.documents.plan import LayerRange, Plan
@@ -326,3 +328,8 @@ def test_the_script_for_torch_trains_as_one_process_does(problem: Problem, tmp_p
     alone = train["loss_function"](output, target).item()
     assert losses[0] == pytest.approx(alone, abs=1e-5)
     assert losses[2] < losses[0]
+
+
+def test_the_command_completes_what_there_is() -> None:
+    assert set(other_tools.TARGETS) == set(NAMES)
+    assert set(other_tools.SOURCES) == set(SOURCES)
