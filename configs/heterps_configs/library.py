@@ -246,6 +246,7 @@ def copy(
     kinds = [_kind(kind)] if kind else list(KINDS.values())
     having = [entry for entry in kinds if name in shipped(entry.folder)]
     if not having:
+        _refuse_entry(name)
         raise UnknownNameError(
             kinds[0].singular if kind else "shipped file",
             name,
@@ -260,6 +261,16 @@ def copy(
         raise HeterpsError(f"{target}: exists already; --overwrite replaces it")
     write_bytes(target, source.read_bytes())
     return target
+
+
+def _refuse_entry(name: str) -> None:
+    """Says of what `describe` names, and is no file, which files may hold it."""
+    for kind in ("devices", "links", "efforts"):
+        if name in dict(describe(kind)):
+            raise HeterpsError(
+                f"{name!r} is an entry of a file of {kind}, and files are copied whole: "
+                f"{', '.join(shipped(kind))}"
+            )
 
 
 def _document(name: str) -> type[Document]:

@@ -195,3 +195,9 @@ def test_device_types_are_described_by_memory_peak_and_price() -> None:
 def test_an_empty_name_is_not_the_folder_that_one_is_in(kind: str) -> None:
     with pytest.raises(HeterpsError, match=f"the name is empty; `heterps list {kind}` shows some"):
         library.load(kind, "")
+
+
+@pytest.mark.parametrize(("name", "file"), [("T4", "nvidia-data-center"), ("fast", "efforts")])
+def test_an_entry_of_a_file_is_no_file_to_copy(tmp_path: Path, name: str, file: str) -> None:
+    with pytest.raises(HeterpsError, match=f"is an entry of a file of .*{file}"):
+        library.copy(name, tmp_path)
