@@ -312,15 +312,15 @@ def check_directory(config: TrainingConfig, directory: Path, resume: bool) -> No
                     f"{directory}: was trained with {name} {_as_in_file(old)}, "
                     f"not {_as_in_file(new)}"
                 )
-        _warn_of_changes(before, config, directory)
 
 
 # A run with more of them goes on.
 _ENDS = ("budget_s", "total_steps")
 
 
-def _warn_of_changes(before: TrainingConfig, config: TrainingConfig, directory: Path) -> None:
-    """Says which settings hold from here on alone: a policy names those of its end."""
+def warn_of_changes(config: TrainingConfig, directory: Path) -> None:
+    """Says which settings of a run that goes on are new: a policy names those of its end alone."""
+    before = type(config).from_file(directory / CONFIG_FILE)
     told = {*config.fixed_fields, *config.report_fields, *_ENDS, "description"}
     changes = [
         f"{name} {_as_in_file(new)} instead of {_as_in_file(getattr(before, name))}"

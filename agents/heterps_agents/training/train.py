@@ -26,6 +26,7 @@ from heterps_agents.training.run import (
     TrainingRun,
     check_directory,
     read_checkpoint,
+    warn_of_changes,
 )
 from heterps_configs.documents.training import ChainTrainingConfig, GraphTrainingConfig
 from heterps_configs.outputs import folder_lock
@@ -79,6 +80,8 @@ def train(
             or another process trains in it.
     """
     check_directory(config, run_directory, resume)
+    if resume:
+        warn_of_changes(config, run_directory)
     with folder_lock(run_directory):
         checkpoint = read_checkpoint(run_directory) if resume else None
         torch.set_num_threads(config.num_threads)

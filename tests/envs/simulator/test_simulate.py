@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -404,21 +402,3 @@ def test_what_is_no_plan_is_refused_in_words() -> None:
     problem = chain_problem([1.0], [1.0])
     with pytest.raises(HeterpsError, match="plan: is None; allowed: a heterps Plan"):
         estimate(problem, None)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("slowdown", "expected"),
-    [
-        ({"d0-0": -1.0}, "slowdown of d0-0 -1: expected a finite number above 0"),
-        ({"d0-0": 0}, "slowdown of d0-0 0: expected"),
-        ({"d0-0": math.nan}, "slowdown of d0-0 nan: expected"),
-        ({"d0-0": "x"}, "slowdown of d0-0: is of type str"),
-        ({"nobody": 2.0}, "unknown device 'nobody'"),
-        ([2.0], "slowdown: is of type list"),
-    ],
-)
-def test_factors_that_slow_nothing_down_are_refused(slowdown: Any, expected: str) -> None:
-    problem = chain_problem([1.0], [2.0])
-    plan = plan_of(problem, {"s0": (0, 0, "d0-0")}, {("s0",): range(8)})
-    with pytest.raises(HeterpsError, match=expected):
-        simulate(problem, plan, slowdown=slowdown)
