@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from heterps_agents.exact.kernels import link_s, total_and_held
 from heterps_agents.exact.state import Ports, can_be_reached
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.closed_form.formula import in_flight, never_helps, stage_after_option_s
+from heterps_envs.closed_form.formula import never_helps
 from heterps_envs.closed_form.kernel_tables import KernelTables
+from heterps_envs.closed_form.stage_formula import in_flight, stage_after_option_s
 from heterps_envs.compiled import ZERO, checked, checked_helper, uncounted, uncounted_helper
 
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import (
+from heterps_envs.closed_form.formula import never_helps
+from heterps_envs.closed_form.stage_formula import (
     in_flight,
-    never_helps,
     stage_after_option_s,
     stage_state_bytes,
     stage_work_s,
@@ -38,7 +38,7 @@ def total_and_held(k: Any, start: int, stop: int, option: int, replicas: int) ->
     Returns:
         At most so many, -1 where it never is of use; and the micro-batches that each of its own
         replicas has room for, 0 where the rule decides
-        (`heterps_envs.closed_form.formula.most_in_flight`).
+        (`heterps_envs.closed_form.stage_formula.most_in_flight`).
     """
     state_bytes = stage_state_bytes(k, start, stop, option, replicas)
     prefix, memory_bytes = k.activation_prefix_bytes, k.memory_bytes[option]

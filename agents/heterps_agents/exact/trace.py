@@ -7,13 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heterps_agents.exact.kernels import SAME, link_s, total_and_held
-from heterps_envs.closed_form.formula import (
-    in_flight,
-    never_helps,
-    stage_after_option_s,
-    stage_work_s,
-)
+from heterps_envs.closed_form.formula import never_helps
 from heterps_envs.closed_form.objective import write_code
+from heterps_envs.closed_form.stage_formula import in_flight, stage_after_option_s, stage_work_s
 from heterps_envs.compiled import ZERO, checked, checked_helper
 
 

@@ -15,16 +15,10 @@ import numpy as np
 
 from heterps_agents.learned.window_labels import keep_label, put_label, put_stages
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.closed_form.formula import (
-    Built,
-    append_stage,
-    in_flight,
-    never_helps,
-    next_replicas,
-    stage_bytes,
-)
+from heterps_envs.closed_form.formula import Built, append_stage, never_helps, next_replicas
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import TIE_BREAK_USD_PER_HOUR, Goal, graded_cost
+from heterps_envs.closed_form.stage_formula import in_flight, stage_bytes
 from heterps_envs.compiled import MINUS_ONE, ZERO, helper, kernel, uncounted_helper
 
 _GAIN = 1 - 1e-9

@@ -17,7 +17,7 @@ from heterps_agents.recovery.chains import chains_of, plan_of_chains
 from heterps_agents.systems.oobleck.regroup import regroup
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.problem import Problem
 
 

@@ -20,7 +20,7 @@ from heterps_agents.interface.search_planner import search_planner
 from heterps_agents.search.genetic import draw_member
 from heterps_agents.search.starts import simple_start
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight, replicas_left, stage_bytes
+from heterps_envs.closed_form.formula import MAX_REPLICAS, replicas_left
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,
@@ -30,6 +30,7 @@ from heterps_envs.closed_form.objective import (
     reverse_stages,
     search_cost,
 )
+from heterps_envs.closed_form.stage_formula import in_flight, stage_bytes
 from heterps_envs.compiled import checked, uncounted, uncounted_helper
 
 DEFAULT_EVALUATIONS = 100_000

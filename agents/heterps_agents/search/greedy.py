@@ -22,15 +22,14 @@ from heterps_envs.closed_form.bounds import price_bound
 from heterps_envs.closed_form.formula import (
     Built,
     append_stage,
-    in_flight,
     never_helps,
     next_replicas,
     replicas_left,
-    stage_bytes,
 )
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.objective import STEP_TIME, code_of, reverse_stages, search_cost
+from heterps_envs.closed_form.stage_formula import in_flight, stage_bytes
 from heterps_envs.compiled import MINUS_ONE, ZERO, merged, uncounted, uncounted_helper
 from heterps_envs.cost_tables import CostTables
 

@@ -23,10 +23,11 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Code, Floats
-from heterps_envs.closed_form.formula import evaluate, in_flight
+from heterps_envs.closed_form.formula import evaluate
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import code_of
 from heterps_envs.closed_form.placement import Placement, decode, encode
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.problem import Problem

@@ -11,13 +11,14 @@ from heterps_agents.interface.chunks import chunks
 from heterps_agents.interface.question import Question
 from heterps_agents.interface.search_planner import search_planner
 from heterps_envs.arrays import Code
-from heterps_envs.closed_form.formula import MAX_REPLICAS, in_flight, replicas_left, stage_bytes
+from heterps_envs.closed_form.formula import MAX_REPLICAS, replicas_left
 from heterps_envs.closed_form.objective import (
     MISSES_FLOOR,
     reverse_stages,
     search_cost,
     write_code,
 )
+from heterps_envs.closed_form.stage_formula import in_flight, stage_bytes
 from heterps_envs.compiled import checked, uncounted_helper
 
 DEFAULT_EVALUATIONS = 10_000

@@ -19,12 +19,13 @@ import numpy as np
 
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import MAX_REPLICAS, stage_after_s
+from heterps_envs.closed_form.formula import MAX_REPLICAS
 from heterps_envs.closed_form.kernel_tables import ring_links
 from heterps_envs.closed_form.layer_needs import layers_that_fit, option_work_s
 from heterps_envs.closed_form.memory_bounds import memory_cheapest_step, memory_price_bound
 from heterps_envs.closed_form.objective import ROUNDING, TIE_BREAK_USD_PER_HOUR
 from heterps_envs.closed_form.placement import Placement, closed_form_of_plan_s, placement_of
+from heterps_envs.closed_form.stage_formula import stage_after_s
 from heterps_envs.compiled import checked
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import bounding_tables, keeps_to, option_tables, options_of

@@ -9,12 +9,12 @@ import numpy as np
 from heterps_configs.units import bytes_text
 from heterps_envs.arrays import Floats
 from heterps_envs.closed_form.bounds import layer_bound_s, lower_bound
-from heterps_envs.closed_form.formula import in_flight
 from heterps_envs.closed_form.islands import no_island_holds_it
 from heterps_envs.closed_form.layer_needs import least_held, least_layer_bytes
 from heterps_envs.closed_form.memory_bounds import class_memory_bytes
 from heterps_envs.closed_form.memory_search import is_searchable, missing_bytes, most_covered
 from heterps_envs.closed_form.objective import MISSES_FLOOR
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.options import bounding_tables, option_tables, options_of
 from heterps_envs.problem import Problem

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.cost_tables import CostTables
 
 

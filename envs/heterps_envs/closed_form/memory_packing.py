@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.compiled import checked, checked_helper
 
 # Exchanges that are tried, and bisections of a scale once an order is known to be better.

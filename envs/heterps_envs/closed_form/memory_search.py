@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heterps_envs.closed_form.formula import in_flight, stage_bytes
 from heterps_envs.closed_form.kernel_tables import kernel_tables
+from heterps_envs.closed_form.stage_formula import in_flight, stage_bytes
 from heterps_envs.compiled import checked
 from heterps_envs.cost_tables import CostTables
 

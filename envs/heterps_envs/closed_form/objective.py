@@ -16,10 +16,9 @@ from heterps_envs.closed_form.formula import (
     REPLICA_SHIFT,
     Built,
     append_stage,
-    in_flight,
-    stage_bytes,
 )
 from heterps_envs.closed_form.kernel_tables import KernelTables
+from heterps_envs.closed_form.stage_formula import in_flight, stage_bytes
 from heterps_envs.compiled import MINUS_ONE, ZERO, checked, inlined, uncounted, uncounted_helper
 
 # A step time that meets the floor but for the rounding of its sums meets the floor.

@@ -18,19 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from heterps_envs.arrays import Integers
-from heterps_envs.closed_form.formula import (
-    MAX_REPLICAS,
-    Built,
-    append_stage,
-    in_flight,
-    stage_bytes,
-)
+from heterps_envs.closed_form.formula import MAX_REPLICAS, Built, append_stage
 from heterps_envs.closed_form.objective import (
     TIE_BREAK_USD_PER_HOUR,
     graded_cost,
     limited_cost,
     measure,
 )
+from heterps_envs.closed_form.stage_formula import in_flight, stage_bytes
 from heterps_envs.compiled import checked, checked_helper
 
 # A change must gain so much, or rounding would let two changes undo each other for ever.

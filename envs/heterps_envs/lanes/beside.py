@@ -8,13 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from heterps_envs.closed_form.formula import (
-    Built,
+from heterps_envs.closed_form.formula import Built, step_with_stage_s
+from heterps_envs.closed_form.stage_formula import (
     in_flight,
     most_held,
     stage_after_option_s,
     stage_state_bytes,
-    step_with_stage_s,
 )
 from heterps_envs.compiled import (
     MINUS_ONE,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from heterps_envs.closed_form.formula import most_held, stage_work_s
+from heterps_envs.closed_form.stage_formula import most_held, stage_work_s
 from heterps_envs.compiled import ZERO, allocating, allocating_helper, uncounted_helper
 from heterps_envs.lanes.arrays import Lanes, Parts
 from heterps_envs.lanes.sums import sum_gradients

@@ -22,10 +22,11 @@ from heterps_envs.schedule.workload import stage_way
 def in_flight_micro_batches(plan: Plan, shape: PlanShape | None = None) -> dict[str, int]:
     """For each stage, how many micro-batches it may hold between their forward and backward passes.
 
-    The rule of `heterps_envs.closed_form.formula.in_flight`. Pipelines that share a stage, directly
-    or through others, are counted together: replicas are the stages of equal layers among them, and
-    behind a stage are all that begin after its last layer. Where a device has several stages of a
-    route, the rule is that of `heterps_envs.schedule.interleaved`, again counted in devices.
+    The rule of `heterps_envs.closed_form.stage_formula.in_flight`. Pipelines that share a stage,
+    directly or through others, are counted together: replicas are the stages of equal layers among
+    them, and behind a stage are all that begin after its last layer. Where a device has several
+    stages of a route, the rule is that of `heterps_envs.schedule.interleaved`, again counted in
+    devices.
     `Stage.in_flight` stands above the rule of 1F1B.
 
     Args:

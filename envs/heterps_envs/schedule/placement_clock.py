@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from heterps_envs.closed_form.formula import in_flight, most_in_flight, stage_work_s
 from heterps_envs.closed_form.round_trips import round_trip_in_flight
+from heterps_envs.closed_form.stage_formula import in_flight, most_in_flight, stage_work_s
 from heterps_envs.compiled import MINUS_ONE, ZERO, allocating, uncounted_helper
 from heterps_envs.schedule.shared_sums import OPTIMIZER, OWN, SHARED, last_end_s, write_sums
 

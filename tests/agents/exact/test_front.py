@@ -11,17 +11,11 @@ from hypothesis import strategies as st
 
 from heterps_agents.exact.kernels import total_and_held
 from heterps_agents.exact.space import search_space
-from heterps_envs.closed_form.formula import (
-    FITS,
-    Built,
-    append_stage,
-    evaluate,
-    in_flight,
-    is_dominated,
-)
+from heterps_envs.closed_form.formula import FITS, Built, append_stage, evaluate, is_dominated
 from heterps_envs.closed_form.kernel_tables import KernelTables, kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, decode
+from heterps_envs.closed_form.stage_formula import in_flight
 from tests.envs.small_problems import all_placement_codes, random_tables
 
 ROUNDING = 1 + 1e-9

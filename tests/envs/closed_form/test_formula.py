@@ -10,15 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_envs.closed_form.formula import (
-    FITS,
-    OUT_OF_DEVICES,
-    OUT_OF_MEMORY,
-    evaluate,
-    in_flight,
-)
+from heterps_envs.closed_form.formula import FITS, OUT_OF_DEVICES, OUT_OF_MEMORY, evaluate
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import PlacedStage, Placement, encode
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.cost_tables import CostTables
 from tests.envs.small_problems import placements, random_tables
 

@@ -14,7 +14,7 @@ from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
 from heterps_envs.certificates.plan import check_certificate
 from heterps_envs.closed_form.bounds import lower_bound
-from heterps_envs.closed_form.formula import FITS, OPTION_MASK, evaluate, stage_bytes
+from heterps_envs.closed_form.formula import FITS, OPTION_MASK, evaluate
 from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.placement import (
     PlacedStage,
@@ -23,6 +23,7 @@ from heterps_envs.closed_form.placement import (
     encode,
     placement_of,
 )
+from heterps_envs.closed_form.stage_formula import stage_bytes
 from heterps_envs.cost_tables import StageOptions
 from heterps_envs.options import StageOption, bounding_tables, option_tables, options_of
 from heterps_envs.simulator.binding import bind

@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from heterps_envs.arrays import Floats, Integers
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.layer_costs.memory_rule import REDUCE_COPY_BYTES, posted_ahead
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.memory_timeline import LOSS_BYTES

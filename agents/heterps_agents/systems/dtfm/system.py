@@ -32,7 +32,7 @@ from heterps_agents.systems.dtfm.search import Effort, search_groups
 from heterps_configs.documents.cluster import NO_LINK
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import plan_of
 

@@ -19,7 +19,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_agents.systems.harp.cost import launch_count, step_s
 from heterps_agents.systems.harp.kernels import Cuts, Islands, least_fills, message_s
 from heterps_envs.arrays import Floats
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.cost_tables import CostTables
 
 # So many islands are tried in every order: 120 of them.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from heterps_envs.closed_form.formula import stage_after_option_s, stage_state_bytes
+from heterps_envs.closed_form.stage_formula import stage_after_option_s, stage_state_bytes
 from heterps_envs.compiled import uncounted, uncounted_helper
 
 # What is known of a plan of a slice, all better when smaller: seconds of a micro-batch's way

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from heterps_envs.closed_form.formula import CUT_BIT, in_flight
+from heterps_envs.closed_form.formula import CUT_BIT
 from heterps_envs.closed_form.objective import Goal, read_stages, write_code
 from heterps_envs.closed_form.replicas import provision_stages
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.compiled import checked_helper, compiled, helper, kernel
 from heterps_envs.environments.base.state import (
     COMPLETE,

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from heterps_envs.closed_form.formula import in_flight
 from heterps_envs.closed_form.placement import PlacedStage, decode
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.environments.base.chain_drawing import ChainPicture, DrawnStage, draw_chain
 from heterps_envs.environments.base.drawing import Image, seconds_text
 from heterps_envs.environments.base.state import RUNNING, STUCK

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.compiled import MINUS_ONE, inlined, uncounted_helper
 from heterps_envs.environments.stage.features import Found, observe_candidate
 from heterps_envs.environments.stage.growth import (

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heterps_envs.closed_form.formula import stage_work_s
+from heterps_envs.closed_form.stage_formula import stage_work_s
 from heterps_envs.compiled import uncounted_helper
 from heterps_envs.environments.base.state import LARGEST_RATIO, log_ratio, ratio
 from heterps_envs.environments.stage.growth import (

@@ -12,14 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from heterps_envs.closed_form.formula import (
-    Built,
-    in_flight,
-    most_held,
-    stage_after_s,
-    stage_work_s,
-    step_with_stage_s,
-)
+from heterps_envs.closed_form.formula import Built, step_with_stage_s
+from heterps_envs.closed_form.stage_formula import in_flight, most_held, stage_after_s, stage_work_s
 from heterps_envs.compiled import inlined, uncounted_helper
 from heterps_envs.environments.base.state import LARGEST_RATIO
 
@@ -35,7 +29,7 @@ class Growing(NamedTuple):
     Attributes:
         kind: Option.
         replicas: Devices, or groups of devices.
-        held: Micro-batches in flight on each, `heterps_envs.closed_form.formula.in_flight`.
+        held: Micro-batches in flight on each, `heterps_envs.closed_form.stage_formula.in_flight`.
         share: Micro-batches of the busiest replica.
     """
 
@@ -98,7 +92,7 @@ def state_and_kept_bytes(
 def stage_bytes(
     p: Any, z: int, start: int, stop: int, kind: int, replicas: int, held: int
 ) -> float:
-    """Bytes of a stage on one device, as `formula.stage_bytes` counts them."""
+    """Bytes of a stage on one device, as `stage_formula.stage_bytes` counts them."""
     state, kept = state_and_kept_bytes(p, z, start, stop, kind, replicas)
     return state + held * kept
 
@@ -109,7 +103,7 @@ def open_in_flight(
 ) -> int:
     """Micro-batches that a replica has in flight where it must hold some, as the closed form does.
 
-    See `heterps_envs.closed_form.formula.most_in_flight`.
+    See `heterps_envs.closed_form.stage_formula.most_in_flight`.
     """
     if p.holds_by_rule[z]:
         return held

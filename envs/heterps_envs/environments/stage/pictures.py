@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_envs.closed_form.formula import in_flight, stage_after_s, stage_work_s
 from heterps_envs.closed_form.placement import PlacedStage, decode
+from heterps_envs.closed_form.stage_formula import in_flight, stage_after_s, stage_work_s
 from heterps_envs.environments.base.chain_drawing import ChainPicture, DrawnStage, draw_chain
 from heterps_envs.environments.base.drawing import Image, seconds_text
 from heterps_envs.environments.base.state import COMPLETE, RUNNING

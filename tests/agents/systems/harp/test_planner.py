@@ -22,7 +22,7 @@ from heterps_agents.systems.harp.planner import (
     plan_chain,
 )
 from heterps_configs.documents.cluster import Link
-from heterps_envs.closed_form.formula import in_flight
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.cost_tables import CostTables
 from tests.envs.small_problems import chain_problem, random_tables
 
