@@ -22,7 +22,11 @@ from heterps_envs.closed_form.objective import MISSES_FLOOR, limited_cost, read_
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.compiled import allocating, uncounted_helper
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.placement_clock import clocked_step_time_s, step_time_bound_s
+from heterps_envs.schedule.placement_clock import (
+    clocked_step_time_s,
+    clocked_within_s,
+    step_time_bound_s,
+)
 from heterps_envs.schedule.shared_sums import SharedParameters, shared_parameters
 
 # A change may be so much worse in the beginning, of what the placement costs.
@@ -232,13 +236,13 @@ def _change(k: Any, goal: Any, walk: Any, numbers: Any) -> int:
 
 @allocating
 def _run(k: Any, shared: Any, walk: Any, count: int, most: float) -> float:
-    """Step time of the trial by the clock; those that are taken are remembered."""
+    """Step time of the trial by the clock, or more than `most`; those taken are remembered."""
     trial = walk.stages[_TRIAL]
     hashed = _hash(trial, count)
     place = hashed % _REMEMBERED
     if walk.seen[place] == hashed:
         return walk.seen_s[place]  # type: ignore[no-any-return]
-    step_time_s = clocked_step_time_s(trial, count, k, shared)
+    step_time_s = clocked_within_s(trial, count, k, shared, most)
     if step_time_s <= most:
         walk.seen[place], walk.seen_s[place] = hashed, step_time_s
         walk.counts[_SINCE_NEW] = 0

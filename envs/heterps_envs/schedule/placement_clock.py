@@ -26,9 +26,11 @@ from heterps_envs.schedule.shared_sums import OPTIMIZER, OWN, SHARED, last_end_s
 
 # Columns of a stage: its replicas, its first one among all, micro-batches between two that the same
 # pair of replicas sends to the stage behind, those in flight, and how many might be. Columns of its
-# seconds: the sixth is from the end of a forward pass to the start of its backward pass, at least.
+# seconds: the sixth is from the end of a forward pass to the start of its backward pass, at least;
+# the last from the end of its last pass to that of the step, at least.
 REPLICAS, FIRST, PERIOD, HELD, MOST = 0, 1, 2, 3, 4
-FORWARD_S, BACKWARD_S, TRANSFER_S, LATENCY_S, END_S, TRIP_S = 0, 1, 2, 3, 4, 5
+FORWARD_S, BACKWARD_S, TRANSFER_S, LATENCY_S, END_S, TRIP_S, AFTER_S = 0, 1, 2, 3, 4, 5, 6
+_NUM_SECONDS = 7
 # Columns of a replica: its stage, its next forward and backward pass, forward passes that may still
 # wait for their backward pass, what it runs, and of which micro-batch its backward pass is.
 STAGE, NEXT_FORWARD, NEXT_BACKWARD, ROOM, RUNS, RUNNING = 0, 1, 2, 3, 4, 5
@@ -37,6 +39,8 @@ DONE = -1.0
 IDLE, RUNS_FORWARD, RUNS_BACKWARD = 0, 1, 2
 # Arrivals that differ by rounding are at one time.
 _SAME = 1 + 1e-10
+# A run ends early where it takes more than is asked by more than sums are rounded.
+_SURELY = 1 + 1e-9
 
 
 @allocating
@@ -52,12 +56,24 @@ def clocked_step_time_s(stages: Any, count: int, k: Any, shared: Any) -> float:
         k: `KernelTables`.
         shared: `SharedParameters`.
     """
-    rows, seconds = np.empty((count, 5), np.int64), np.zeros((count, 6))
+    return clocked_within_s(stages, count, k, shared, np.inf)
+
+
+@allocating
+def clocked_within_s(stages: Any, count: int, k: Any, shared: Any, most_s: float) -> float:
+    """The same where it is less than `most_s`; else that or any more, as soon as it is known.
+
+    A replica that has so much left to do, and gradients that have to come so far down to the front,
+    tell long before the end.
+    """
+    rows, seconds = np.empty((count, 5), np.int64), np.zeros((count, _NUM_SECONDS))
     _describe(stages, count, k, rows, seconds)
     _hold_more(rows, seconds, k.num_micro_batches)
-    _run_all(rows, seconds, k)
     sums_s = np.empty((count, 3))
     write_sums(stages, count, k, shared, sums_s)
+    _write_after(seconds, sums_s)
+    if not _run_all(rows, seconds, k, most_s * _SURELY):
+        return np.inf
     return last_end_s(stages, count, shared, sums_s, seconds[:, END_S])
 
 
@@ -70,34 +86,42 @@ def step_time_bound_s(stages: Any, count: int, k: Any, shared: Any) -> float:
     (`heterps_envs.closed_form.formula`), and is followed by others. And the last message over a
     link comes after all others there, and its micro-batch has to come back.
     """
-    rows, seconds = np.empty((count, 5), np.int64), np.zeros((count, 6))
+    rows, seconds = np.empty((count, 5), np.int64), np.zeros((count, _NUM_SECONDS))
     _describe(stages, count, k, rows, seconds)
     sums_s = np.empty((count, 3))
     write_sums(stages, count, k, shared, sums_s)
-    longest = before_s = after_s = 0.0
+    _write_after(seconds, sums_s)
+    longest = before_s = 0.0
     for row in range(count):
         share = (k.num_micro_batches + rows[row, REPLICAS] - 1) // rows[row, REPLICAS]
         forward_s, backward_s = seconds[row, FORWARD_S], seconds[row, BACKWARD_S]
         transfer_s, trip_s = seconds[row, TRANSFER_S], seconds[row, TRIP_S]
-        after_s = max(after_s, sums_s[row, OWN] + sums_s[row, SHARED] + sums_s[row, OPTIMIZER])
         work_s = stage_work_s(forward_s, backward_s, trip_s, share, rows[row, MOST])
         if row + 1 < count:
             sent = (k.num_micro_batches + rows[row, PERIOD] - 1) // rows[row, PERIOD]
             work_s = max(work_s, forward_s + (sent - 1) * transfer_s + trip_s + backward_s)
-        longest = max(longest, before_s + work_s + after_s)
-        message_s = transfer_s + seconds[row, LATENCY_S]
-        before_s += forward_s + message_s
-        after_s += backward_s + message_s
+        longest = max(longest, before_s + work_s + seconds[row, AFTER_S])
+        before_s += forward_s + transfer_s + seconds[row, LATENCY_S]
     return longest
 
 
 @allocating
 def clocked_in_flight(stages: Any, count: int, k: Any) -> Any:
     """(S,) micro-batches that stages hold where that is open; see `clocked_step_time_s`."""
-    rows, seconds = np.empty((count, 5), np.int64), np.zeros((count, 6))
+    rows, seconds = np.empty((count, 5), np.int64), np.zeros((count, _NUM_SECONDS))
     _describe(stages, count, k, rows, seconds)
     _hold_more(rows, seconds, k.num_micro_batches)
     return rows[:, HELD].copy()
+
+
+@uncounted_helper
+def _write_after(seconds: Any, sums_s: Any) -> None:
+    """Writes what follows the last pass of each stage: its sums, and gradients to the front."""
+    after_s = 0.0
+    for row in range(len(seconds)):
+        after_s = max(after_s, sums_s[row, OWN] + sums_s[row, SHARED] + sums_s[row, OPTIMIZER])
+        seconds[row, AFTER_S] = after_s
+        after_s += seconds[row, BACKWARD_S] + seconds[row, TRANSFER_S] + seconds[row, LATENCY_S]
 
 
 @uncounted_helper
@@ -118,16 +142,22 @@ def _hold_more(rows: Any, seconds: Any, num_micro_batches: int) -> None:
 
 
 @allocating
-def _run_all(rows: Any, seconds: Any, k: Any) -> None:
-    """Runs all passes of a step; when each stage's last one ends is written to its seconds."""
+def _run_all(rows: Any, seconds: Any, k: Any, most_s: float) -> bool:
+    """Runs all passes of a step; when each stage's last one ends is written to its seconds.
+
+    Returns whether it came to the end, which it does not where the step takes more than `most_s`.
+    """
     count = len(rows)
     num_replicas = rows[count - 1, FIRST] + rows[count - 1, REPLICAS]
-    replicas = np.zeros((num_replicas, 6), np.int64)
+    replicas, left_s = np.zeros((num_replicas, 6), np.int64), np.zeros(num_replicas)
     for row in range(count):
+        pass_s = seconds[row, FORWARD_S] + seconds[row, BACKWARD_S]
         for number in range(rows[row, REPLICAS]):
             at = rows[row, FIRST] + number
             replicas[at, STAGE], replicas[at, ROOM] = row, rows[row, HELD]
             replicas[at, NEXT_FORWARD] = replicas[at, NEXT_BACKWARD] = number
+            passes = max(-(-(k.num_micro_batches - number) // rows[row, REPLICAS]), 0)
+            left_s[at] = passes * pass_s
     arrivals = np.full((4, count, k.num_micro_batches), np.inf)
     arrivals[0, 0, :], arrivals[2:] = 0.0, 0.0
     leaves = 1
@@ -138,7 +168,9 @@ def _run_all(rows: Any, seconds: Any, k: Any) -> None:
         winners[leaves + leaf] = leaf
     for node in range(leaves - 1, 0, -1):
         winners[node] = winners[2 * node]
-    _run_passes(rows, seconds, replicas, arrivals, (times, winners), k.is_gpipe)
+    return _run_passes(
+        rows, seconds, replicas, arrivals, (times, winners), k.is_gpipe, (left_s, most_s)
+    )
 
 
 @uncounted_helper
@@ -176,8 +208,8 @@ def _describe(stages: Any, count: int, k: Any, rows: Any, seconds: Any) -> None:
 
 @uncounted_helper
 def _run_passes(
-    rows: Any, seconds: Any, replicas: Any, arrivals: Any, tree: Any, is_gpipe: bool
-) -> None:
+    rows: Any, seconds: Any, replicas: Any, arrivals: Any, tree: Any, is_gpipe: bool, limit: Any
+) -> bool:
     """Runs all passes; when the last of each stage ends is written to its seconds.
 
     Args:
@@ -189,8 +221,10 @@ def _run_passes(
         tree: (R or more,) when something happens to each replica next, and who comes first of each
             two, from the root on.
         is_gpipe: Whether all forward passes come first.
+        limit: (R,) seconds of passes that each replica has not begun; and seconds of the step: as
+            soon as it surely takes more this ends, and returns False.
     """
-    times, winners = tree
+    (times, winners), (left_s, most_s) = tree, limit
     last, num_micro_batches = len(rows) - 1, arrivals.shape[2]
     for at in range(rows[0, REPLICAS]):
         _set_time(times, winners, at, 0.0)
@@ -198,7 +232,7 @@ def _run_passes(
         at = winners[1]
         now = times[at]
         if now == np.inf:
-            return
+            return True
         row = replicas[at, STAGE]
         runs = replicas[at, RUNS]
         step = rows[row, REPLICAS]
@@ -227,6 +261,11 @@ def _run_passes(
             forward_s = arrivals[0, row, forward]
         if forward_s > now * _SAME and not (is_gpipe and forward < num_micro_batches):
             backward, backward_s = _next_backward(replicas, arrivals, at, step, now * _SAME)
+        if min(forward_s, backward_s) <= now * _SAME:
+            if now + left_s[at] + seconds[row, AFTER_S] > most_s:
+                return False
+            column = FORWARD_S if forward_s <= now * _SAME else BACKWARD_S
+            left_s[at] -= seconds[row, column]
         if forward_s <= now * _SAME:
             replicas[at, RUNS] = RUNS_FORWARD
             replicas[at, ROOM] -= 1
