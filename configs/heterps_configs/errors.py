@@ -8,7 +8,7 @@ from typing import Any
 
 # A profile has hundreds of layers: more than this would hide the first problem.
 MAX_SHOWN_PROBLEMS = 12
-LONGEST_PROBLEM = 1000
+LONGEST_PROBLEM, LONGEST_NAME = 1000, 200
 
 
 class HeterpsError(ValueError):
@@ -26,7 +26,7 @@ class DocumentError(HeterpsError):
     def __init__(self, source: str, problems: Iterable[str]) -> None:
         self.source = source
         self.problems = tuple(problems)
-        shown = [_shortened(text) for text in self.problems[:MAX_SHOWN_PROBLEMS]]
+        shown = [shortened(text) for text in self.problems[:MAX_SHOWN_PROBLEMS]]
         if len(self.problems) > len(shown):
             shown.append(f"and {len(self.problems) - len(shown)} problems more")
         super().__init__(f"{source}: " + "; ".join(shown))
@@ -36,10 +36,10 @@ class DocumentError(HeterpsError):
         return type(self), (self.source, self.problems)
 
 
-def _shortened(text: str) -> str:
-    """A problem that names what a file holds, without the middle of what is too long for a line."""
-    half = LONGEST_PROBLEM // 2
-    return text if len(text) <= LONGEST_PROBLEM else f"{text[:half]} ... {text[-half:]}"
+def shortened(text: str, longest: int = LONGEST_PROBLEM) -> str:
+    """What names something of a user's, without the middle of what is too long for a line."""
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[:half]} ... {text[-half:]}"
 
 
 class UnknownNameError(HeterpsError):
@@ -52,7 +52,8 @@ class UnknownNameError(HeterpsError):
         known = (
             f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(self.available)}"
         )
-        super().__init__(f"unknown {kind} {name!r}; {known}" + (f" {hint}" if hint else ""))
+        said = shortened(repr(name), LONGEST_NAME)
+        super().__init__(f"unknown {kind} {said}; {known}" + (f" {hint}" if hint else ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """See `DocumentError`."""

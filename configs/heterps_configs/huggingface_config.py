@@ -10,7 +10,11 @@ MOST_PARTS = 8192
 LARGEST_NUMBER = 2**40
 # Words in the names of what the library makes so many of.
 _COUNTED = ("layer", "depth", "block", "expert", "head", "stage", "group")
-_NEEDED = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_NEEDED = (
+    "num_hidden_layers", "n_layer", "n_layers", "num_layers", "hidden_size", "n_embd", "d_model",
+    "num_attention_heads", "n_head", "n_heads", "vocab_size", "n_positions",
+    "max_position_embeddings",
+)  # fmt: skip
 
 
 def config_problems(config: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -37,5 +41,7 @@ def _unnamed(config: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(config.get("model_type", ""), str):
         yield f"model_type: must be text, got {config['model_type']!r}"
     named = config.get("architectures")
-    if named and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
+    if named and not (
+        isinstance(named, list) and all(isinstance(name, str) and name for name in named)
+    ):
         yield f"architectures: must be a list of text, got {named!r}"

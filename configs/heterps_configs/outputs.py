@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeGuard
 from urllib.parse import quote
 
 from heterps_configs.errors import HeterpsError
@@ -30,23 +31,27 @@ _LONGEST_NAME = 120
 
 # Path (None: not asked for) and allowed endings (none: all) by the option that names it.
 Files = dict[str, tuple[Path | None, tuple[str, ...]]]
+# What a command reads by the option that names it: a file, or the name of something that is none.
+Read = Mapping[str, str | os.PathLike[str] | None]
 
 
 def try_outputs(
     files: Files | None = None,
     folders: Mapping[str, Path | None] | None = None,
+    read: Read | None = None,
 ) -> None:
     """Refuses outputs that cannot be written, before the work that they would hold.
 
     Args:
         files: See `Files`.
         folders: Paths by option.
+        read: What the command reads; no output may take its place.
 
     Raises:
         HeterpsError: Another ending, a missing folder, something in the way, no right to write
             there, a full disk, or one file for two options.
     """
-    seen: dict[Path, str] = {}
+    seen = {Path(file).resolve(): option for option, file in (read or {}).items() if _is_file(file)}
     for option, (path, suffixes) in (files or {}).items():
         if path is None:
             continue
@@ -62,6 +67,13 @@ def try_outputs(
         why_not = None if folder is None else _why_no_folder(folder)
         if why_not is not None:
             raise HeterpsError(f"{option} {folder}: cannot be written: {why_not}")
+
+
+def _is_file(name: str | os.PathLike[str] | None) -> TypeGuard[str | os.PathLike[str]]:
+    try:
+        return name is not None and Path(name).is_file()
+    except (OSError, ValueError):  # no name of a file at all
+        return False
 
 
 def check_replaceable(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import warnings
@@ -27,7 +28,12 @@ from heterps.cli.report import report
 from heterps.cli.run import run
 from heterps.cli.simulate import simulate, spot_trace
 from heterps.cli.train import train
-from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
+from heterps_configs.errors import (
+    LONGEST_NAME,
+    HeterpsError,
+    NotEnoughDevicesError,
+    shortened,
+)
 from heterps_configs.units import escaped
 
 app = typer.Typer(
@@ -125,11 +131,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         typer.echo("interrupted", err=True)
         sys.exit(130)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            name = shortened(str(error.filename), LONGEST_NAME)
+            _fail(error, f"{name}: is too long for the name of a file", 2)
+        _fail(error, _internal(error), 1)
     except Exception as error:
-        text = (
-            f"internal error: {type(error).__name__}: {error} (`heterps --debug ...` shows where)"
-        )
-        _fail(error, text, 1)
+        _fail(error, _internal(error), 1)
+
+
+def _internal(error: Exception) -> str:
+    return f"internal error: {type(error).__name__}: {error} (`heterps --debug ...` shows where)"
 
 
 @cache

@@ -183,7 +183,7 @@ def place(
             )
         run_frontier(
             problem,
-            planner or "auto",
+            "auto" if planner is None else planner,
             seconds=seconds,
             output=output,
             figure=figure,

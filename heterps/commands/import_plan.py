@@ -44,7 +44,7 @@ def run_import(
         output: The plan file.
         as_json: Print JSON.
     """
-    try_outputs(plan_files(output, asked.model))
+    try_outputs(plan_files(output, asked.model), read={"FILE": path, **asked.read})
     started_s = time.perf_counter()
     say_when_compiling()
     named = None if devices is None else [name.strip() for name in devices.split(",")]

@@ -93,7 +93,7 @@ def run_place(
         explains: Say what other choices would cost.
         offer: The devices that may be used.
     """
-    try_outputs(plan_files(output, asked.model))
+    try_outputs(plan_files(output, asked.model), read=asked.read)
     # What is misspelt should not wait for a model to be traced.
     chosen = planner.planner()
     limits.budget()

@@ -90,7 +90,8 @@ def run_place_graph(
         output: The JSON file.
         as_json: Print JSON.
     """
-    try_outputs({"--output": (output, ())})
+    read = {"GRAPH": asked.graph, "--cluster": asked.cluster, "--job": asked.job_file}
+    try_outputs({"--output": (output, ())}, read={**read, "--policy": policy})
     # What is misspelt should not wait for a model to be traced.
     effort_named(effort)
     limits.budget()

@@ -60,6 +60,11 @@ class ProblemRequest:
     strategy: Strategy | None = None
     names_ways: bool = False
 
+    @property
+    def read(self) -> dict[str, str | None]:
+        """What may be a file, by argument and option; for `heterps_configs.outputs.try_outputs`."""
+        return {"MODEL": self.model, "--cluster": self.cluster, "--job": self.job_file}
+
     def load(self) -> Problem:
         """Reads the documents; traces the model where that is no file.
 
@@ -125,7 +130,7 @@ class PlannerRequest:
             HeterpsError: There is no such planner, policy or effort, or they do not go together.
         """
         if self.policy is None:
-            chosen = planner_named(self.name or "auto", seed=self.seed)
+            chosen = planner_named("auto" if self.name is None else self.name, seed=self.seed)
         else:
             chosen = with_policy(self.policy, self.name, self.seed)
         if self.effort is not None:

@@ -87,7 +87,8 @@ def run_simulate(
             "--trace": (None if replays else trace, (".json", f"{SPOT_TRACE_SUFFIX} to read")),
             "--figure": (figure, FIGURE_SUFFIXES),
             "--memory-figure": (memory_figure, FIGURE_SUFFIXES),
-        }
+        },
+        read={"PLAN": plan_file, "--model": model, "--cluster": cluster},
     )
     if trace is not None and replays:
         from heterps.commands.spot import run_spot_replay

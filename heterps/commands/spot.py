@@ -127,9 +127,9 @@ def _rates_by_type(losses: LossRates) -> dict[str, SpotRates]:
 def _type_rates(text: str, absence_minutes: float) -> tuple[str, SpotRates]:
     """TYPE=INTERRUPTIONS[:MINUTES]."""
     name, separator, values = text.partition("=")
-    interruptions, _, minutes = values.partition(":")
+    interruptions, colon, minutes = values.partition(":")
     try:
-        rates = _rates(float(interruptions), float(minutes) if minutes else absence_minutes)
+        rates = _rates(float(interruptions), float(minutes) if colon else absence_minutes)
         is_possible = 0 <= rates.interruptions_per_hour < math.inf
         if not (separator and is_possible and 0 < rates.mean_absence_s < math.inf):
             raise ValueError

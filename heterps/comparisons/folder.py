@@ -136,10 +136,10 @@ def _write_tables(comparison: Comparison, files: Mapping[str, str], folder: Path
 def _written_before(folder: Path) -> set[str]:
     """Names of what an earlier comparison wrote there, as its table says."""
     try:
-        content = json.loads((folder / TABLE_FILES[0]).read_text(encoding="utf-8"))
-        plans = [str(name) for name in content["plan_files"].values()]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        found = ComparedPlanners.from_file(folder / TABLE_FILES[0])
+    except HeterpsError:
         return set()
+    plans = [f"{_stem(name)}.yaml" for name in found.plan_files]
     figures = [str(Path(name).with_suffix(".png")) for name in plans]
     return {*plans, *figures, *TABLE_FILES, MODEL_FILE, CLUSTER_FILE}
 

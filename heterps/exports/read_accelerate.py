@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from heterps_configs.documents.model_profile import ModelProfile
+from heterps_configs.documents.yaml_files import parse_json
 from heterps_configs.errors import HeterpsError
 
 Place = int | str
@@ -17,10 +17,7 @@ def read_device_map(text: str, source: str) -> dict[str, Place]:
     Raises:
         HeterpsError: It is something else, or keeps modules on a disk.
     """
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise HeterpsError(f"{source}: is no JSON: {error}") from None
+    data = parse_json(text, source)
     if not isinstance(data, dict) or not data:
         raise HeterpsError(f"{source}: expected a mapping of modules to devices")
     return {str(path): _place(place, str(path), source) for path, place in data.items()}

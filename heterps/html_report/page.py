@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import warnings
 from pathlib import Path
 
 from heterps.html_report.comparison_page import ComparedPlanners, comparison_sections
 from heterps.html_report.markup import Markup, joined, tag
 from heterps.html_report.plan_page import plan_facts, plan_sections
 from heterps.planning.plans import load_plan_and_problem, problem_of_plan
-from heterps_configs.documents.yaml_files import write_text
+from heterps_configs.documents.yaml_files import parse_json, read_text, write_text
 from heterps_configs.errors import HeterpsError
 
 # Of a folder of `heterps compare -o`, what it prints with --json.
@@ -74,12 +74,14 @@ def write_report(
         HeterpsError: The source is none of these, or something of it is missing.
     """
     table = source / COMPARED_FILE
-    if table.is_file():
-        title, content = _of_comparison(table)
+    compared = table if table.is_file() else source
+    if compared is table or (source.suffix == ".json" and _is_comparison(source)):
+        given = {"--model": model, "--cluster": cluster}
+        for option in (name for name, moved in given.items() if moved is not None):
+            warnings.warn(f"{option} is ignored: a comparison says all by itself", stacklevel=2)
+        title, content = _of_comparison(compared)
     elif source.is_dir():
         title, content = _of_run(source, model, cluster)
-    elif source.suffix == ".json" and _is_comparison(source):
-        title, content = _of_comparison(source)
     else:
         plan, problem = load_plan_and_problem(source, model, cluster)
         title = f"{plan.model} on {plan.cluster}"
@@ -113,6 +115,8 @@ def _of_run(folder: Path, model: str | None, cluster: str | None) -> tuple[str, 
     result = RunResult.from_file(path)
     if result.final_plan is None:
         raise HeterpsError(f"{path}: final_plan: is missing")
+    if len(result.phases) < 2:
+        raise HeterpsError(f"{path}: phases: must have one for each plan and one for the whole run")
     problem = problem_of_plan(result.final_plan, folder, model, cluster)
     facts = RunFacts.of(problem, result.final_plan, result.final_estimate)
     title = f"Run of {result.final_plan.model} on {result.final_plan.cluster}"
@@ -122,9 +126,10 @@ def _of_run(folder: Path, model: str | None, cluster: str | None) -> tuple[str, 
 def _is_comparison(path: Path) -> bool:
     """Whether a file has the fields of one; a plan may be JSON, too."""
     try:
-        return "rows" in json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
+        content = parse_json(read_text(path, str(path)), str(path))
+    except HeterpsError:
         return False
+    return isinstance(content, dict) and "rows" in content
 
 
 def _of_comparison(path: Path) -> tuple[str, Markup]:

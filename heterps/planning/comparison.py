@@ -7,6 +7,7 @@ from typing import Any
 
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.curves import CurvePoint
+from heterps_configs.documents.numbers import Amount, Ratio, Seconds, Whole
 from heterps_envs.problem import Problem
 
 
@@ -38,22 +39,22 @@ class ComparisonRow:
     """
 
     planner: str
-    throughput_samples_per_s: float | None
-    price_usd_per_million_samples: float | None
-    gap: float | None
-    evaluations: int
-    planning_s: float
+    throughput_samples_per_s: Amount | None
+    price_usd_per_million_samples: Amount | None
+    gap: Ratio | None
+    evaluations: Whole
+    planning_s: Seconds
     feasible: bool
-    step_time_s: float | None = None
+    step_time_s: Seconds | None = None
     reason: str = ""
-    planning_cpu_s: float = 0.0
+    planning_cpu_s: Seconds = 0.0
     refused: bool = False
-    near_best_cpu_s: float | None = None
-    own_cost_s: float | None = None
+    near_best_cpu_s: Seconds | None = None
+    own_cost_s: Amount | None = None
     own_cost_of: str | None = None
-    closed_form_gap: float | None = None
-    over_best: float | None = None
-    own_error: float | None = None
+    closed_form_gap: Ratio | None = None
+    over_best: Amount | None = None
+    own_error: Ratio | None = None
 
 
 @dataclass(frozen=True)

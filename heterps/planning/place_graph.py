@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.interface.planner import Budget
 from heterps_configs.arguments import check_seed
 from heterps_configs.documents.effort import GraphEffort
+from heterps_configs.documents.job import Job
 from heterps_configs.documents.operator_graph import OperatorGraph
 from heterps_configs.documents.yaml_files import read_yaml
 from heterps_configs.errors import HeterpsError
@@ -147,7 +149,9 @@ def load_graph(
         profile = load_model(reference)
         size: dict[str, Any] = {} if job_file else {"global_batch_size": DEFAULT_BATCH_SIZE}
         size |= {name: job_options[name] for name in given}
-        return graph_of_profile(profile, load_cluster(cluster), make_job(profile, job_file, **size))
+        job = make_job(profile, job_file, **size)
+        _warn_of_ignored(job)
+        return graph_of_profile(profile, load_cluster(cluster), job)
     if job_file is not None or given:
         raise HeterpsError("a job needs a model and --cluster; an operator graph has its own times")
     path = Path(reference)
@@ -166,6 +170,22 @@ def load_graph(
     if isinstance(data, dict) and "maxFPGAs" in data:
         return graph_of_operators(parse_dnn_partitioning(data, reference))
     return graph_of_operators(OperatorGraph.from_mapping(data, reference))
+
+
+def _warn_of_ignored(job: Job) -> None:
+    """Says which fields of a job do not count."""
+    usual = Job(global_batch_size=job.global_batch_size)
+    names = (
+        "objective", "min_throughput_samples_per_s", "schedule", "overlaps_reduce",
+        "unequal_micro_batch_sizes",
+    )  # fmt: skip
+    ignored = [name for name in names if getattr(job, name) != getattr(usual, name)]
+    if ignored:
+        warnings.warn(
+            f"{', '.join(ignored)} of the job: ignored; a graph is placed for the shortest step, "
+            "with its whole batch at once",
+            stacklevel=3,
+        )
 
 
 def load_compiled_code(policy: GraphPolicy | None) -> None:

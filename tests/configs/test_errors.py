@@ -62,3 +62,7 @@ def test_errors_can_be_copied_and_sent_to_other_processes(
     again = copied(error)
     assert type(again) is type(error)
     assert (str(again), vars(again)) == (str(error), vars(error))
+
+
+def test_a_long_name_is_shown_without_its_middle() -> None:
+    assert len(str(UnknownNameError("planner", "a" * 5000, ("auto",)))) < 300

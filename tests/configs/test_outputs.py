@@ -122,3 +122,13 @@ def test_a_folder_is_held_until_its_process_ends(tmp_path: Path) -> None:
         other.kill()
     with folder_lock(tmp_path):
         pass
+
+
+def test_no_output_takes_the_place_of_what_is_read(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("name: mine")
+    (tmp_path / "link.yaml").symlink_to(mine)
+    read = {"MODEL": "gpt2", "--cluster": str(tmp_path / "link.yaml"), "--job": None}
+    with pytest.raises(HeterpsError, match="--cluster names the same file"):
+        try_outputs({"--output": (mine, ())}, read=read)
+    try_outputs({"--output": (tmp_path / "plan.yaml", ())}, read={**read, "MODEL": "a" * 5000})

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
+from pydantic import model_validator
+from pydantic_core import PydanticCustomError
+
 from heterps_configs.documents.base import Document
-from heterps_configs.documents.numbers import Number, Whole
+from heterps_configs.documents.numbers import Number, Ratio, Whole, WholeBytes
 
 # Where the layer times of a plan come from: all of its device types were measured, or all were
 # estimated, with efficiencies fitted on other measured types, on what was published of cards, or
@@ -50,6 +53,18 @@ class MemoryCurve(Document):
     activation_bytes: tuple[Whole, ...]
     buffer_bytes: tuple[Whole, ...]
 
+    @model_validator(mode="after")
+    def _is_consistent(self) -> MemoryCurve:
+        for name in ("gradient_bytes", "activation_bytes", "buffer_bytes"):
+            count = len(getattr(self, name))
+            if count != len(self.times_s) or count == 0:
+                raise PydanticCustomError(
+                    "unequal_lengths",
+                    "{name}: must have as many entries as times_s, and one at least, got {count}",
+                    {"name": name, "count": count},
+                )
+        return self
+
 
 class Estimate(Document):
     """Predicted (or measured) behaviour of a plan.
@@ -76,9 +91,9 @@ class Estimate(Document):
     closed_form_step_time_s: Number | None = None
     throughput_samples_per_s: Number
     price_usd_per_million_samples: Number
-    memory_bytes: Mapping[str, Whole]
-    memory_limit_bytes: Mapping[str, Whole] = {}
-    bubble_share: Number | None = None
+    memory_bytes: Mapping[str, WholeBytes]
+    memory_limit_bytes: Mapping[str, WholeBytes] = {}
+    bubble_share: Ratio | None = None
     feasible: bool = True
     reasons: tuple[str, ...] = ()
     layer_times: LayerTimesLabel = "roofline estimate"

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from heterps_configs.documents.base import BYTES_PER_ELEMENT, Document, Dtype, parameter_format
-from heterps_configs.documents.numbers import Number, PositiveCount
+from heterps_configs.documents.numbers import MOST_COUNT, Number, PositiveCount
 from heterps_configs.errors import DocumentError
 from heterps_configs.problems import InconsistentError, describe_problems
 
@@ -42,7 +42,10 @@ def with_a_size(fields: Mapping[str, Any]) -> Mapping[str, Any]:
     One too small for the batch becomes the smallest that a step can have.
     """
     batch, size = fields.get("global_batch_size"), fields.get("micro_batch_size", 1)
-    if isinstance(batch, int) and isinstance(size, int) and size < least_micro_batch_size(batch):
+    # Of a batch beyond any the message is about the batch.
+    if not isinstance(batch, int) or batch > MOST_COUNT:
+        return fields
+    if isinstance(size, int) and size < least_micro_batch_size(batch):
         return {**fields, "micro_batch_size": least_micro_batch_size(batch)}
     return fields
 

@@ -56,6 +56,8 @@ Seconds = Annotated[Number, Field(ge=0, le=MOST_SECONDS)]
 PositiveSeconds = Annotated[Number, Field(gt=0, le=MOST_SECONDS)]
 # Of a sum less its parts, below 0 where the parts took longer.
 SignedSeconds = Annotated[Number, Field(ge=-MOST_SECONDS, le=MOST_SECONDS)]
+# Of what was measured or predicted to something else, less 1 or not.
+Ratio = Annotated[Number, Field(ge=-1e12, le=1e12)]
 # Of operators, which planners also make of whole steps.
 Amount = Annotated[Number, Field(ge=0, le=MOST_FLOPS)]
 Latency = Annotated[Number, Field(ge=0, le=MOST_LATENCY_S)]

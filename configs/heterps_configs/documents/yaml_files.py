@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
@@ -96,6 +97,26 @@ def parse_yaml(text: str, source: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         raise DocumentError(source, [f"{where}{getattr(error, 'problem', error)}"]) from None
+
+
+def parse_json(text: str, source: str) -> Any:
+    """Parses JSON text, which large files are read faster as.
+
+    Args:
+        text: The text.
+        source: What error messages call it.
+
+    Raises:
+        DocumentError: It is no JSON, with the line; or nested too deep.
+    """
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DocumentError(source, [f"line {error.lineno}: {error.msg}"]) from None
+    except RecursionError:
+        raise DocumentError(source, ["not a JSON document (nested too deep)"]) from None
+    except ValueError as error:  # a whole number of more digits than Python reads
+        raise DocumentError(source, [f"a value that cannot be read: {error}"]) from None
 
 
 def _construct(text: str, source: str) -> Any:

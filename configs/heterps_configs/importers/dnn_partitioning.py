@@ -7,7 +7,6 @@ sends: the edges of one source must agree.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from heterps_configs.documents.operator_graph import OperatorGraph
-from heterps_configs.documents.yaml_files import read_text
+from heterps_configs.documents.yaml_files import parse_json, read_text
 from heterps_configs.errors import DocumentError
 
 _MILLISECOND = 1e-3
@@ -31,11 +30,7 @@ def load_dnn_partitioning(path: str | os.PathLike[str]) -> OperatorGraph:
         DocumentError: It is not JSON, or lacks a field, or is inconsistent; every problem at once.
     """
     source = os.fspath(path)
-    try:
-        data = json.loads(read_text(Path(path), source))
-    except json.JSONDecodeError as error:
-        raise DocumentError(source, [f"line {error.lineno}: {error.msg}"]) from None
-    return parse_dnn_partitioning(data, source)
+    return parse_dnn_partitioning(parse_json(read_text(Path(path), source), source), source)
 
 
 def parse_dnn_partitioning(data: Any, source: str = "<memory>") -> OperatorGraph:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from heterps_configs.documents.yaml_files import read_text, read_yaml
+from heterps_configs.documents.yaml_files import parse_json, read_text, read_yaml
 from heterps_configs.errors import DocumentError
 
 _SHOWN_KEYS = 8
@@ -37,13 +36,7 @@ class Entry:
             HeterpsError: The file cannot be read.
         """
         source = os.fspath(path)
-        text = read_text(Path(path), source)
-        try:
-            return cls(json.loads(text), source)
-        except json.JSONDecodeError as error:
-            raise DocumentError(source, [f"line {error.lineno}: {error.msg}"]) from None
-        except RecursionError:
-            raise DocumentError(source, ["not a JSON document (nested too deep)"]) from None
+        return cls(parse_json(read_text(Path(path), source), source), source)
 
     @classmethod
     def from_yaml(cls, path: str | os.PathLike[str]) -> Entry:

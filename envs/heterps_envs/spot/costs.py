@@ -7,7 +7,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
-from heterps_configs.documents.numbers import MOST_BYTES_PER_S, MOST_SECONDS
+from heterps_configs.documents.numbers import (
+    LEAST_BYTES_PER_S,
+    MOST_BYTES_PER_S,
+    MOST_SECONDS,
+)
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.online.state_moves import MOVE_OVERHEAD_S, Move, move_s, moved_bytes, state_moves
@@ -45,7 +49,11 @@ class SpotSettings:
             if not value >= 0 or (value == 0 and entry.name in positive):
                 least = "above 0" if entry.name in positive else "at least 0"
                 raise HeterpsError(f"{entry.name} must be {least}, got {value:g}")
-            most = MOST_SECONDS if entry.name.endswith("_s") else MOST_BYTES_PER_S
+            is_speed = entry.name.endswith("bytes_per_s")
+            if is_speed and value < LEAST_BYTES_PER_S:
+                least = f"at least {LEAST_BYTES_PER_S:g}"
+                raise HeterpsError(f"{entry.name} must be {least}, got {value:g}")
+            most = MOST_BYTES_PER_S if is_speed else MOST_SECONDS
             if value > most:
                 raise HeterpsError(f"{entry.name} must be at most {most:g}, got {value:g}")
 

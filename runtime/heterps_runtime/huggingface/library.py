@@ -23,9 +23,10 @@ _OF_OTHERS = (
 
 
 def one_line(error: BaseException) -> str:
-    """Class of an exception and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+    """Class of an exception and the first line of its message; the next, where that ends in `:`."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    count = 2 if lines and lines[0].endswith(":") else 1
+    return f"{type(error).__name__}: {' '.join(lines[:count]) or 'no message'}"
 
 
 def read_config(config: dict[str, Any]) -> Any:

@@ -21,7 +21,8 @@ from heterps_configs.documents.model.source import (
 )
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.yaml_files import read_yaml
-from heterps_configs.errors import HeterpsError
+from heterps_configs.errors import DocumentError, HeterpsError
+from heterps_configs.huggingface_config import config_problems
 from heterps_configs.library import load_profile
 from heterps_runtime.huggingface.source import config_dtype, huggingface_source
 from heterps_runtime.models.build import build_module
@@ -265,9 +266,13 @@ def _output_shape(source: ModelSource) -> tuple[int, ...]:
 
 def _read_config(reference: str) -> dict[str, Any]:
     path = Path(reference)
-    config = _mapping(read_yaml(path / "config.json" if path.is_dir() else path))
+    file = path / "config.json" if path.is_dir() else path
+    config = _mapping(read_yaml(file))
     if "model_type" not in config:
         raise HeterpsError(f"{reference}: config.json has no model_type")
+    problems = list(config_problems(config))
+    if problems:
+        raise DocumentError(str(file), problems)
     return config
 
 

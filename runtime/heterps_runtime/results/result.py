@@ -7,10 +7,19 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import AllowInfNan, BeforeValidator, PlainSerializer
+from pydantic import AllowInfNan, BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic_core import PydanticCustomError
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.estimate import Estimate, MemoryCurve, TimelineEvent
+from heterps_configs.documents.numbers import (
+    MemoryBytes,
+    Ratio,
+    Seconds,
+    SignedSeconds,
+    Whole,
+    WholeBytes,
+)
 from heterps_configs.documents.plan import Plan
 from heterps_runtime.process.memory_report import MemoryReport
 from heterps_runtime.results.changes import Recovery, Replan
@@ -19,6 +28,7 @@ from heterps_runtime.results.phases import Phase, warm_steps
 
 # Of a run directory: the whole result, for reports.
 RESULT_FILE = "run-result.json"
+NotNegative = Annotated[Whole, Field(ge=0)]
 # What a training computes may be no number where it diverges: null in JSON, which knows none such.
 Computed = Annotated[
     float,
@@ -51,17 +61,17 @@ class DeviceReport(Document):
 
     device: str
     is_emulated: bool
-    num_actions: int
-    num_overruns: int
-    worst_overrun_s: float
-    optimizer_s: float
+    num_actions: NotNegative
+    num_overruns: NotNegative
+    worst_overrun_s: SignedSeconds
+    optimizer_s: Seconds
     memory: MemoryReport | None = None
-    predicted_memory_bytes: int | None = None
-    memory_limit_bytes: int | None = None
+    predicted_memory_bytes: WholeBytes | None = None
+    memory_limit_bytes: MemoryBytes | None = None
     stage_names: tuple[str, ...] = ()
-    bubble_share: float | None = None
-    predicted_bubble_share: float | None = None
-    busy_s: float | None = None
+    bubble_share: Ratio | None = None
+    predicted_bubble_share: Ratio | None = None
+    busy_s: Seconds | None = None
 
 
 class Evaluation(Document):
@@ -72,7 +82,7 @@ class Evaluation(Document):
         figures: Mean loss over the evaluation data (`loss`), and metrics by name.
     """
 
-    step: int
+    step: NotNegative
     figures: Mapping[str, ComputedOrNull]
 
 
@@ -107,23 +117,23 @@ class RunResult(Document):
         final_estimate: What was predicted of it, with timeline and memory curves.
     """
 
-    predicted_step_time_s: float
-    measured_step_time_s: float
-    relative_error: float
-    predicted_throughput_samples_per_s: float | None = None
-    throughput_samples_per_s: float | None = None
-    predicted_bubble_share: float | None = None
-    bubble_share: float | None = None
+    predicted_step_time_s: Seconds
+    measured_step_time_s: Seconds
+    relative_error: Ratio
+    predicted_throughput_samples_per_s: Ratio | None = None
+    throughput_samples_per_s: Ratio | None = None
+    predicted_bubble_share: Ratio | None = None
+    bubble_share: Ratio | None = None
     times_of: Literal["emulated devices", "this host"]
     losses: tuple[ComputedOrNull, ...]
     evaluations: tuple[Evaluation, ...] = ()
-    step_times_s: tuple[float, ...]
-    generations: tuple[int, ...]
+    step_times_s: tuple[Seconds, ...]
+    generations: tuple[NotNegative, ...]
     phases: tuple[Phase, ...] = ()
     is_verified: bool = False
     max_loss_difference: Computed | None = None
     verification_error: str | None = None
-    first_step: int = 0
+    first_step: NotNegative = 0
     checkpoint: str | None = None
     stages: tuple[StageTimes, ...] = ()
     devices: tuple[DeviceReport, ...] = ()
@@ -134,6 +144,18 @@ class RunResult(Document):
     recoveries: tuple[Recovery, ...] = ()
     final_plan: Plan | None = None
     final_estimate: Estimate | None = None
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> RunResult:
+        for name in ("losses", "generations"):
+            count = len(getattr(self, name))
+            if count != len(self.step_times_s):
+                raise PydanticCustomError(
+                    "unequal_lengths",
+                    "{name}: must have as many entries as step_times_s, {wanted}, got {count}",
+                    {"name": name, "wanted": len(self.step_times_s), "count": count},
+                )
+        return self
 
     @property
     def has_comparable_times(self) -> bool:

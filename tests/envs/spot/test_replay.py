@@ -217,3 +217,5 @@ def test_settings_refuse_what_no_replay_could_use() -> None:
         SpotSettings(detection_s=-1)
     with pytest.raises(HeterpsError, match="checkpoint_every_s must be above 0"):
         SpotSettings(checkpoint_every_s=0)
+    with pytest.raises(HeterpsError, match="storage_bytes_per_s must be at least"):
+        SpotSettings(storage_bytes_per_s=1e-30)

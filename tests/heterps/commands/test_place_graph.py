@@ -129,3 +129,16 @@ def test_a_profile_of_pipedream_needs_a_number_of_accelerators(
     outcome = heterps("place-graph", path)
     assert outcome.code == 2
     assert "--accelerators" in outcome.err
+
+
+def test_what_a_job_says_beside_its_batch_is_ignored_and_that_is_said(
+    heterps: Heterps, policy: Path, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("global_batch_size: 32\nmin_throughput_samples_per_s: 1e9\n")
+    with pytest.warns(UserWarning, match="^min_throughput_samples_per_s of the job: ignored;"):
+        outcome = heterps(
+            "place-graph", "perceptron", "-c", "gpu-cpu", "--job", job, "--policy", policy,
+            "--evaluations", 20,
+        )  # fmt: skip
+    assert outcome.code == 0

@@ -119,3 +119,20 @@ def test_a_comparison_that_cannot_be_written_leaves_the_earlier_one(
         write_folder(comparison, target)
     assert {path.name: path.read_bytes() for path in target.iterdir()} == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_what_a_table_calls_a_plan_is_no_reason_to_delete_it(
+    comparison: Comparison, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    write_folder(comparison, folder)
+    table = folder / "table.json"
+    content = json.loads(table.read_text())
+    (folder / "thesis.txt").write_text("x")
+    table.write_text(json.dumps({**content, "plan_files": {"greedy": "thesis.txt"}}))
+    with pytest.raises(HeterpsError, match="which no comparison wrote"):
+        write_folder(comparison, folder)
+    table.write_text("[" * 20_000)
+    with pytest.raises(HeterpsError, match="which no comparison wrote"):
+        write_folder(comparison, folder)
+    assert (folder / "thesis.txt").read_text() == "x"

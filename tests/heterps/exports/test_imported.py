@@ -190,7 +190,7 @@ def test_sizes_that_make_no_sense_are_told_with_the_file(problem: Problem, tmp_p
     ("content", "expected"),
     [
         ("[]", "expected a mapping of modules to devices"),
-        ("{", "is no JSON"),
+        ("{", "line 1: Expecting"),
         ('{"": "disk"}', "is on 'disk'"),
         ('{"model.embed_tokens": 0}', "has no device for model.layers.0"),
         ('{"": 0, "model.layers.3.mlp": 1}', "the model on 0 and model.layers.3.mlp on 1"),

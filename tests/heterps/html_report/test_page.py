@@ -143,3 +143,17 @@ def test_what_is_no_source_is_refused_in_one_line(
     assert outcome.code == 2
     assert expected in outcome.err
     assert not page.exists()
+
+
+def test_where_a_model_has_moved_to_says_nothing_of_a_comparison(
+    heterps: Heterps, tmp_path: Path
+) -> None:
+    source = tmp_path / "compared.json"
+    content = {"model": "m", "cluster": "c", "job": {}, "rows": []}
+    source.write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match="--model is ignored"):
+        outcome = heterps("report", source, "-o", tmp_path / "page.html", "--model", "nope")
+    assert outcome.code == 0, outcome.err
+    source.write_text("[" * 20_000)
+    outcome = heterps("report", source, "-o", tmp_path / "page.html")
+    assert (outcome.code, len(outcome.err.splitlines())) == (2, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from heterps.reports.run_report import (
     step_time_lines,
     verification_text,
 )
+from heterps_configs.errors import HeterpsError
 from heterps_runtime.results.changes import Replan
 from heterps_runtime.results.phases import phases_of
 from heterps_runtime.results.result import DeviceReport, Evaluation, RunResult
@@ -190,3 +192,18 @@ def test_figures_of_the_steps_before_a_drift_are_said_to_be_that(
     out = capsys.readouterr().out
     assert ("speed       predicted" in out) is (not drifted)
     assert ("of the steps before the drift" in out) is bool(drifted)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"losses": (1.0,)}, "losses: must have as many entries as step_times_s, 2, got 1"),
+        ({"generations": (0,) * 3}, "generations: must have as many entries as step_times_s, 2"),
+        ({"step_times_s": (0.1, -1.0)}, "step_times_s.1: must be at least 0, got -1.0"),
+        ({"first_step": -5}, "first_step: must be at least 0, got -5"),
+    ],
+)
+def test_a_result_that_makes_no_sense_is_refused(changes: dict[str, Any], problem: str) -> None:
+    content = result_of([0.1, 0.1], [0, 0]).model_dump(mode="json")
+    with pytest.raises(HeterpsError, match=re.escape(f"rd: {problem}")):
+        RunResult.from_mapping({**content, **changes}, "rd")

@@ -98,3 +98,20 @@ def test_a_model_without_head_gets_a_loss_that_is_named(tmp_path: Path) -> None:
     assert profile.source.loss == "mean_squared_error"
     assert profile.source.target is not None
     assert profile.source.target.shape == (8, 64)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("vocab_size", 0, "vocab_size: must be at least 1, got 0"),
+        ("n_positions", 0, "n_positions: must be at least 1, got 0"),
+        ("architectures", [""], "architectures: must be a list of text"),
+    ],
+)
+def test_sizes_of_nothing_are_refused_with_the_name_of_the_file(
+    tmp_path: Path, field: str, value: object, problem: str
+) -> None:
+    path = tmp_path / "hf.json"
+    path.write_text(json.dumps({"model_type": "gpt2", "n_layer": 2, field: value}))
+    with pytest.raises(HeterpsError, match=f"hf.json: {problem}"):
+        resolve_profile(str(path))

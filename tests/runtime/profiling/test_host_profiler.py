@@ -66,7 +66,9 @@ def test_host_times_are_medians_over_the_steps_that_were_kept() -> None:
     run = usual.changed(
         timeline=late,
         earlier_timelines=(usual.timeline, usual.timeline),
+        losses=(1.0,) * 4,
         step_times_s=(9.0, *usual.step_times_s * 2, slow.step_times_s[0] + 1.0),
+        generations=(0,) * 4,
     )
     found, expected = host_times(run), host_times(usual)
     for field in ("action_s", "send_s", "receive_s", "step_s"):
