@@ -11,6 +11,7 @@ import numpy as np
 
 from heterps_configs.documents.stage import Stage
 from heterps_envs.arrays import Floats
+from heterps_envs.layer_costs.estimated import Estimator
 from heterps_envs.layer_costs.group_slice import (
     GroupSlice,
     Share,
@@ -225,7 +226,10 @@ class ProblemLayers(ProblemDocuments):
                 estimator,
             )
         types = [entry.type for entry in self.classes]
-        return layer_times(self.profile, types, self.job, self.training)
+        # What was measured on a type counts, whether or not a device of it is left.
+        known = [*self.cluster.device_types, *types]
+        estimator = Estimator(self.profile, known, self.job, self.training)
+        return layer_times(self.profile, types, self.job, self.training, estimator)
 
     @cached_property
     def layer_memory(self) -> LayerMemory:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ from heterps_agents.interface.system import PERIOD, OwnCost
 from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.job import Schedule
 from heterps_configs.documents.plan import Bound, Plan
+from heterps_envs.options import allows_unlike_groups
 from heterps_envs.problem import Problem
 
 # Step times are sums with rounding errors.
@@ -149,14 +150,15 @@ class PlaceResult:
             "bound": self.bound.step_time_s,
         }
         known = describe_executable(self.executable)
+        if known and allows_unlike_groups(self.problem):
+            known = f"{known}, among groups of equal devices"
         # The closed form adds nothing where it has no gap and the simulator has.
         closed = describe_bound(self.bound, self.plan.job.schedule)
         usd = self.estimate.price_usd_per_million_samples
         is_free = self.plan.job.objective == "price" and usd == 0
         texts = ["no plan costs less than nothing"] if is_free else []
         texts += [
-            f"{words}: "
-            + ", ".join(f"{name} {seconds_text(s)}" for name, s in times.items() if s is not None)
+            _with_numbers(words, times, seconds_text)
             for words, times in ((known, simulated), (closed, formed))
             if words
             and not ((known or is_free) and times is formed and self.bound.status == "unknown")
@@ -178,6 +180,14 @@ class PlaceResult:
 
 def _is_below(bound: Bound, step_time_s: float) -> bool:
     return bound.step_time_s is None or bound.step_time_s <= step_time_s * (1 + ROUNDING)
+
+
+def _with_numbers(
+    words: str, times_s: Mapping[str, float | None], seconds_text: Callable[[float], str]
+) -> str:
+    """Words, and the seconds that they are about, as far as these are known."""
+    told = ", ".join(f"{name} {seconds_text(s)}" for name, s in times_s.items() if s is not None)
+    return f"{words}: {told}" if told else words
 
 
 def describe_executable(bound: Bound) -> str:

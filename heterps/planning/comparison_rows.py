@@ -12,7 +12,7 @@ from heterps.planning.curves import CurvePoint, near_best_s
 from heterps_configs.documents.plan import Bound, BoundStatus
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.bounds import lower_bound
-from heterps_envs.options import keeps_to
+from heterps_envs.options import has_unlike_groups, keeps_to
 from heterps_envs.problem import PLAIN, Problem
 from heterps_envs.step_bounds.executable import ROUNDING, least_executable_s
 
@@ -65,7 +65,12 @@ def judge(problem: Problem, answers: Answers) -> Judged:
     """
     results, is_open = answers.results, problem.strategy != PLAIN
     reference, is_proven = (None, False) if is_open else _reference(problem, results)
-    beyond = tuple(n for n, r in results.items() if not keeps_to(r.plan, problem.strategy))
+    beyond = tuple(
+        name
+        for name, result in results.items()
+        if not keeps_to(result.plan, problem.strategy)
+        or has_unlike_groups(result.problem, result.plan)
+    )
     if reference is not None and problem.job.objective == "throughput":
         results = {
             name: result if name in beyond else _judged(result, reference)

@@ -8,7 +8,14 @@ all.
 Front doors: `allowed.options_of`, `tables.option_tables`, `bounding.bounding_tables`.
 """
 
-from heterps_envs.options.allowed import all_groups, keeps_to, options_of
+from heterps_envs.options.allowed import (
+    all_groups,
+    allows_unlike_groups,
+    has_unlike_groups,
+    keeps_to,
+    options_of,
+    some_groups,
+)
 from heterps_envs.options.bounding import bounding_tables
 from heterps_envs.options.option import MAX_OPTIONS, Memory, StageOption
 from heterps_envs.options.tables import option_tables
@@ -18,8 +25,11 @@ __all__ = [
     "Memory",
     "StageOption",
     "all_groups",
+    "allows_unlike_groups",
     "bounding_tables",
+    "has_unlike_groups",
     "keeps_to",
     "option_tables",
     "options_of",
+    "some_groups",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import product
 
 from heterps_configs.documents.job import Strategy
@@ -73,6 +73,42 @@ def all_groups(problem: Problem) -> list[tuple[int, int]]:
         for kind in most
         if degree <= most[kind]
     ]
+
+
+def some_groups(problem: Problem) -> list[tuple[int, int]]:
+    """The same, of which there is one at least.
+
+    Raises:
+        HeterpsError: A strategy allows none.
+    """
+    found = all_groups(problem)
+    if not found:
+        raise HeterpsError(_no_groups(problem, problem.strategy))
+    return found
+
+
+def has_unlike_groups(problem: Problem, plan: Plan) -> bool:
+    """Whether the devices of a group are of several classes."""
+    return any(
+        len({problem.class_of[name] for name in stage.devices}) > 1
+        for stage in plan.stages
+        if stage.degree > 1
+    )
+
+
+def allows_unlike_groups(problem: Problem) -> bool:
+    """Whether devices of several classes may be a group: of one node, and of a degree allowed."""
+    classes = defaultdict[str, list[int]](list)
+    for kind, entry in enumerate(problem.classes):
+        for device in entry.devices:
+            classes[device.node].append(kind)
+    mixed = [len(kinds) for kinds in classes.values() if len(set(kinds)) > 1]
+    asked = problem.strategy.tensor_parallel or range(2, max(mixed, default=1) + 1)
+    layers = problem.profile.layers
+    return any(
+        1 < degree <= max(mixed, default=0) and any(split_at(layer, degree) for layer in layers)
+        for degree in asked
+    )
 
 
 def keeps_to(plan: Plan, strategy: Strategy) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from heterps_configs.documents.plan import Bound, Plan
-from heterps_envs.options import keeps_to
+from heterps_envs.options import has_unlike_groups, keeps_to
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.notes import can_run
 from heterps_envs.step_bounds.needs import needs_of
@@ -67,7 +67,10 @@ def executable_bound(
     asked = list(problems)
     is_alone = len(plan.device_groups) == len(plan.stages)
     is_asked = any(each.job.objective != "price" for each in asked)
-    keeps = all(keeps_to(plan, each.strategy) and can_run(each, plan) for each in asked)
+    keeps = all(
+        keeps_to(plan, each.strategy) and can_run(each, plan) and not has_unlike_groups(each, plan)
+        for each in asked
+    )
     if not (is_asked and is_alone and keeps):
         return Bound()
     least_s = step_time_s * (1 - SAME)
@@ -87,9 +90,9 @@ def least_executable_s(
 ) -> float:
     """Seconds below which no plan that the strategy allows is simulated; inf where none fits.
 
-    It holds of plans in which a device has one stage, whatever their cuts, replicas, routes,
-    micro-batches and numbers in flight; under `interleaved` devices have several, and the bound is
-    0.
+    It holds of plans in which a device has one stage, and a group devices of one class, whatever
+    their cuts, replicas, routes, micro-batches and numbers in flight; under `interleaved` devices
+    have several stages, and the bound is 0.
 
     Args:
         problem: What is asked, with its size of micro-batches.

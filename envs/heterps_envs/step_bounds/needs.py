@@ -14,9 +14,10 @@ import numpy as np
 
 from heterps_envs.arrays import Floats, Integers, contiguous
 from heterps_envs.layer_costs.kept_memory import LayerMemory
-from heterps_envs.options import all_groups
+from heterps_envs.options import all_groups, some_groups
 from heterps_envs.problem import Problem
 from heterps_envs.step_bounds.near_links import NearLinks
+from heterps_envs.step_bounds.stage_seconds import least_backward_s, least_forward_s
 from heterps_envs.step_bounds.sums import Sums, prefix, sums_of
 from heterps_envs.step_bounds.ways import Groups, ways_of
 
@@ -97,7 +98,7 @@ class _Group(NamedTuple):
 
 def needs_of(problem: Problem) -> Needs:
     """The needs of a problem, for all that its strategy allows."""
-    job, groups, links = problem.job, all_groups(problem), NearLinks.of(problem)
+    job, groups, links = problem.job, some_groups(problem), NearLinks.of(problem)
     sizes = np.array(job.micro_batch_sizes, float) / job.micro_batch_size
     found = [_group(problem, degree, kind) for degree, kind in groups]
 
@@ -150,14 +151,18 @@ def needs_of(problem: Problem) -> Needs:
 def _group(problem: Problem, degree: int, kind: int) -> _Group:
     own, job, strategy = problem.at_degree(degree), problem.job, problem.strategy
     times, tied = own.layer_times, own.tied_parameters
+    forward_s = least_forward_s(times.forward_s[:, kind], times.stage_forward_s[:, kind])
     backward_s = times.backward_s[:, kind]
     if strategy.recompute == "full":
         backward_s = backward_s + times.forward_s[:, kind]
+    backward_s = least_backward_s(
+        backward_s, times.stage_backward_s[:, kind], times.weight_gradient_s[:, kind]
+    )
     trained = np.maximum(own.trained_parameters - tied, 0.0)
     kept, front, back = _kept(own.layer_memory, kind, problem)
     devices = problem.classes[kind].devices
     return _Group(
-        forward_s=times.forward_s[:, kind],
+        forward_s=forward_s,
         backward_s=backward_s,
         optimizer_s=times.optimizer_s[:, kind],
         weight_bytes=np.maximum(own.parameters - tied, 0.0) * job.weight_bytes_per_parameter,

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Link, Node
 from heterps_configs.documents.device import DeviceType, Emulation
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.layer_costs.calibration import Factors
 from heterps_envs.layer_costs.estimated import Estimator
 from heterps_envs.layer_costs.intervals import MEASURED
 from heterps_envs.layer_costs.seconds import layer_times
+from heterps_envs.problem import Problem
 from tests.envs.measured_devices import FAST, JOB, MIDDLE, SLOW, TYPES, gpu, measured_profile
 
 KNOWN = {"linear": Factors(1.25, 1.6, 3.0), "attention block": Factors(1.6, 3.0, 8.0)}
@@ -97,3 +99,19 @@ def test_leave_one_out_errors_are_reported_by_kind() -> None:
     assert set(errors) == {"slow", "middle", "fast"}
     assert errors["fast"] == pytest.approx(np.log(1.3), abs=0.15)
     assert estimator.leave_one_out_errors("cpu") == {}
+
+
+def test_what_was_measured_counts_whether_or_not_a_device_of_its_type_is_there() -> None:
+    def cluster(*there: DeviceType) -> Cluster:
+        node = Node(
+            name="n",
+            devices=tuple(DeviceGroup(name=each.name, type=each.name) for each in there),
+            link=Link(latency_s=0.0, bandwidth_bytes_per_s=1e9),
+        )
+        return Cluster(name="c", device_types=(SLOW, FAST), nodes=(node,))
+
+    profile = measured_profile([SLOW], KNOWN)
+    both = Problem(profile, cluster(SLOW, FAST), JOB).layer_times
+    alone = Problem(profile, cluster(FAST), JOB).layer_times
+    assert alone.sources == both.sources[1:] == ("calibrated roofline",)
+    np.testing.assert_array_equal(alone.forward_s[:, 0], both.forward_s[:, 1])
