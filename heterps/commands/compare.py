@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 from heterps.commands.requests import Limits, ProblemRequest, with_policy
 from heterps.comparisons.folder import check_folder, write_folder
 from heterps.comparisons.tables import print_comparison
-from heterps.planning.compare import USUAL, compare
+from heterps.planning.compare import ALL, USUAL, compare
 from heterps.reports.console import print_json, remarks, say_when_compiling
 from heterps.reports.figures import save_figure
 from heterps.reports.tensorboard_report import comparison_folder, write_comparison
@@ -58,6 +59,8 @@ def run_compare(
     try_outputs({"--figure": (figure, FIGURE_SUFFIXES)}, {"--logdir": log_directory})
     own = [] if policy is None else [with_policy(policy, seed=seed)]
     names = [name for text in planners for name in text.split(",")]
+    if with_all and names and not {USUAL, ALL} & set(names):
+        warnings.warn("--all is ignored beside --planner: only those named are asked", stacklevel=1)
     problem = asked.load()
     if log_directory is not None:
         try_outputs(folders={"--logdir": comparison_folder(problem, log_directory)})

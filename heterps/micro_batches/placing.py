@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from heterps.micro_batches.carried import with_searched
@@ -11,6 +12,7 @@ from heterps.micro_batches.one_size import place_one_size, with_divided_state
 from heterps.micro_batches.outlooks import best_of_each, cost_of, rank
 from heterps.micro_batches.patient import place_patiently
 from heterps.micro_batches.place_result import PlaceResult
+from heterps.micro_batches.quick import with_quick
 from heterps.micro_batches.sizes import with_bound_over
 from heterps.micro_batches.unproven import of_unproven_sizes
 from heterps_agents.interface.patient import PatientPlanner
@@ -20,6 +22,8 @@ from heterps_envs.problem import Problem
 
 # Of a limit in time, for a proof by the closed form if no more is left.
 CLOSED_FORM_PART = 1 / 16
+# Results cost so many times what the best costs at most, whose optimizer state is tried divided.
+NEAR_DIVIDED = 1.02
 
 
 def place_without_bound(
@@ -64,7 +68,8 @@ def _over_sizes(
         tried, answers = place_each_size(asked, planner, budget)
         if isinstance(planner, PatientPlanner):
             answers = with_searched(answers, asked, planner, budget)
-    best = with_divided_state(min(answers, key=rank), planner)
+            answers = with_quick(answers, asked, planner, budget)
+    best = _with_divided_state(answers, planner, budget)
     answers = best_of_each([best, *answers, *of_unproven_sizes(best, asked, planner, budget)])
     best = answers[0]
     found = {answer.plan.job.micro_batch_size: cost_of(answer) for answer in answers}
@@ -82,6 +87,20 @@ def _over_sizes(
     )
     proof = budget.at_least(CLOSED_FORM_PART)
     return _with_given_up(with_bound_over(best, answers, asked, tried, proof)), asked
+
+
+def _with_divided_state(
+    answers: Sequence[PlaceResult], planner: Planner | System, budget: Budget
+) -> PlaceResult:
+    """The best result with optimizer state divided where that is faster.
+
+    Without a limit in time it is tried of all that are near the best: a longer step may have more
+    to win.
+    """
+    least = min(map(cost_of, answers))
+    most = least if budget.has_time_limit else NEAR_DIVIDED * least
+    near = [each for each in sorted(answers, key=rank) if cost_of(each) <= most]
+    return min((with_divided_state(each, planner) for each in near or answers), key=rank)
 
 
 def _with_given_up(result: PlaceResult) -> PlaceResult:

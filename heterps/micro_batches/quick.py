@@ -43,9 +43,9 @@ class QuickPlans:
         self._asked, self._planner = asked, planner
         self._found: dict[int, _Quick] = {}
 
-    def look(self, budget: Budget) -> None:
-        """Asks for all that is quick, each with a share of what is left."""
-        ways = self._planner.quick_ways(self._asked[0])
+    def look(self, budget: Budget, ways: Sequence[str] | None = None) -> None:
+        """Asks for all that is quick, or for some ways, each with a share of what is left."""
+        ways = self._planner.quick_ways(self._asked[0]) if ways is None else ways
         for number, way in enumerate(ways, start=1):
             own = budget.share(1.0 if number == len(ways) else WAY_PART)
             own.known_cost = self._known(own)
@@ -102,3 +102,27 @@ class QuickPlans:
         cost = minimised(self._asked[index].job, estimate(self._asked[index], plan))
         if index not in self._found or cost < self._found[index].cost:
             self._found[index] = _Quick(cost, plan)
+
+
+def with_quick(
+    answers: Sequence[PlaceResult],
+    asked: Sequence[Problem],
+    planner: PatientPlanner,
+    budget: Budget,
+) -> list[PlaceResult]:
+    """The results, and what is soon found of each size by ways that end by themselves.
+
+    Args:
+        answers: Of the sizes that were searched, without a limit in time.
+        asked: The problem with each size.
+        planner: Who searched them.
+        budget: Is charged; none of these ways counts placements, so that no limit of them ends one.
+    """
+    ways = planner.ending_ways(asked[0])
+    if not ways:
+        return list(answers)
+    quick, own = QuickPlans(asked, planner), Budget()
+    quick.look(own, ways)
+    found = quick.finished(own)
+    budget.charge(own)
+    return [*answers, *found.values()]

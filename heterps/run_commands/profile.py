@@ -123,6 +123,9 @@ def run_profile(
     device_type = _type_of(measured, None if is_traced(model) else dtype)
     wanted = None if dtype is None else _one_of("dtype", dtype, get_args(Dtype))
     profile = load_model(model, asked.inputs, asked.sequence_length, cast("Dtype | None", wanted))
+    if device is None and measured.micro_batches != Measurements().micro_batches:
+        text = "--micro-batch is ignored: nothing is measured without --device"
+        warnings.warn(text, stacklevel=1)
     if device is not None:
         assert device_type is not None
         _check_memory(profile, sizes[-1], device)

@@ -64,6 +64,12 @@ def quick_ways(problem: Problem) -> tuple[str, ...]:
     return (*walks, EVEN, *copies, *near, *composers, *few)
 
 
+def ending_ways(problem: Problem) -> tuple[str, ...]:
+    """Those of them that soon end by themselves."""
+    is_small = is_walked(problem) and len(problem.cluster.devices) <= FINDERS_DEVICES
+    return (WALKS, EVEN) if is_small else ()
+
+
 def is_composed(problem: Problem) -> bool:
     """Whether plans of islands are composed: neither one island, nor too many."""
     return LEAST_ISLANDS <= len(problem.classes) <= MOST_ISLANDS

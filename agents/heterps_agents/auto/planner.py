@@ -13,7 +13,14 @@ from heterps_agents.auto.choices import better, finished, part_of
 from heterps_agents.auto.device_walk import best_over_devices
 from heterps_agents.auto.fastest_kind import plan_of_fastest_kind
 from heterps_agents.auto.going_on import GoingOn
-from heterps_agents.auto.others import finders, plan_of_finds, quick_plan, quick_plans, quick_ways
+from heterps_agents.auto.others import (
+    ending_ways,
+    finders,
+    plan_of_finds,
+    quick_plan,
+    quick_plans,
+    quick_ways,
+)
 from heterps_agents.auto.stage_sets import best_of_stage_sets
 from heterps_agents.auto.walks import walked
 from heterps_agents.auto.with_options import WithOptions
@@ -131,6 +138,10 @@ class AutoPlanner:
     def quick_ways(self, problem: Problem) -> tuple[str, ...]:
         """Names of what is asked first; each answers in tenths of a second."""
         return () if self.chains_only else quick_ways(problem)
+
+    def ending_ways(self, problem: Problem) -> tuple[str, ...]:
+        """Those of them that take no more than a second or two without any limit."""
+        return () if self.chains_only else ending_ways(problem)
 
     def quick_plan(self, problem: Problem, budget: Budget, way: str) -> Plan | None:
         """What one of them answers; None where it has no plan that may be used.

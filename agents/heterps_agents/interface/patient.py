@@ -100,6 +100,10 @@ class PatientPlanner(Planner, Protocol):
         """Names of what is asked first; each answers in tenths of a second."""
         ...
 
+    def ending_ways(self, problem: Problem) -> tuple[str, ...]:
+        """Those of them that take no more than a second or two without any limit."""
+        ...
+
     def quick_plan(self, problem: Problem, budget: Budget, way: str) -> Plan | None:
         """What one of them answers; None where it has no plan that may be used."""
         ...

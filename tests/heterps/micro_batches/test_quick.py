@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from heterps.micro_batches.one_size import with_divided_state
 from heterps.micro_batches.quick import QuickPlans
 from heterps.micro_batches.sizes import open_sizes, with_size
+from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
-from heterps_agents.auto.others import COMPOSER, COPIES, EVEN
+from heterps_agents.auto.others import COMPOSER, COPIES, EVEN, WALKS
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_agents.search.uniform import best_uniform
@@ -81,3 +83,18 @@ def test_the_cheapest_step_is_looked_for_where_the_price_counts() -> None:
     least = min(each.cost for each in even if each is not None) * 1e6 / 3600 / 16
     prices = [each.estimate.price_usd_per_million_samples for each in found.values()]
     assert min(prices) <= least * (1 + 1e-9)
+
+
+@pytest.mark.slow
+def test_without_a_limit_in_time_auto_is_not_behind_what_is_soon_found() -> None:
+    """Of two steps of nearly one length the longer one may have more to win by divided state."""
+    problem, auto = load_problem("resnet-152", "a100-v100-t4", strategy=OPEN), AutoPlanner()
+    asked, quick = [with_size(problem, size) for size in open_sizes(problem)], Budget()
+    ways = auto.ending_ways(problem)
+    assert ways == (WALKS, EVEN)
+    plans = QuickPlans(asked, auto)
+    plans.look(quick, ways)
+    divided = [with_divided_state(each, auto) for each in plans.finished(quick).values()]
+    found = place(problem, auto, budget=Budget(evaluations=500))
+    least_s = min(each.estimate.step_time_s for each in divided)
+    assert found.estimate.step_time_s <= least_s * (1 + 1e-9)
