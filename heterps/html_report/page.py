@@ -8,7 +8,7 @@ from pathlib import Path
 from heterps.html_report.comparison_page import ComparedPlanners, comparison_sections
 from heterps.html_report.markup import Markup, joined, tag
 from heterps.html_report.plan_page import plan_facts, plan_sections
-from heterps.planning.plans import load_plan_and_problem, problem_of_plan
+from heterps.planning.plans import load_plan_and_problem, naming, problem_of_plan
 from heterps_configs.documents.yaml_files import parse_json, read_text, write_text
 from heterps_configs.errors import HeterpsError
 
@@ -117,7 +117,8 @@ def _of_run(folder: Path, model: str | None, cluster: str | None) -> tuple[str, 
         raise HeterpsError(f"{path}: final_plan: is missing")
     if len(result.phases) < 2:
         raise HeterpsError(f"{path}: phases: must have one for each plan and one for the whole run")
-    problem = problem_of_plan(result.final_plan, folder, model, cluster)
+    with naming(path):
+        problem = problem_of_plan(result.final_plan, folder, model, cluster)
     facts = RunFacts.of(problem, result.final_plan, result.final_estimate)
     title = f"Run of {result.final_plan.model} on {result.final_plan.cluster}"
     return title, run_sections(result, facts)

@@ -29,8 +29,19 @@ def load_plan_and_problem(
         HeterpsError: A file is missing or broken.
     """
     plan = load_plan(str(path))
-    try:
+    with naming(path):
         return plan, problem_of_plan(plan, path.parent, model, cluster)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Says of what is wrong with a plan which file holds it.
+
+    Args:
+        path: The file.
+    """
+    try:
+        yield
     except PlanMismatchError as error:
         raise PlanMismatchError(f"{path}: {error}") from None
     except _MovedError as error:
