@@ -127,11 +127,12 @@ def _before_sums(n: Any, staged: Any, lefts: Any, stage: int) -> float:
     forward = n.forward_s[stop, option] - n.forward_s[first, option]
     backward = n.backward_s[stop, option] - n.backward_s[first, option]
     after = staged.after_s[stage]
-    # The last backward pass begins when all others are over, and its own can be there.
+    # The last backward pass begins when all others are over, and its own can be there. It counts as
+    # one of a full micro-batch: of a smaller one it takes less, and those before it as much more.
     left, returned = lefts[0] - after, lefts[1] - after
     share = quotient(left + backward - staged.last_s[stage], forward + backward)
     begun = min(returned, left - n.unit * forward - staged.around_s[stage])
-    beside = n.unit + quotient(begun, backward)
+    beside = quotient(begun + backward, backward)
     return float(whole(n, min(share, beside)))
 
 
