@@ -77,13 +77,16 @@ class ReduceBucket(NamedTuple):
     """Layers whose gradients are summed over the same devices in one all-reduce.
 
     A layer that owns tied parameters stands for its other parameters; each user of tied parameters
-    (`LayerProfile.tied_to`) stands for those, and its devices hold the owner or a user.
+    (`LayerProfile.tied_to`) stands for those, too, and its devices hold the owner or a user. Where
+    fewer devices have the user itself, its other parameters are in a bucket of these devices.
 
     Attributes:
         groups: Where any of the devices stands for a tensor-parallel group: the devices of each.
         slices: Of each of them, the largest share that one of its devices has; None: all the same.
         is_sharded: Each replica keeps the optimizer state of a part of the layers' parameters.
         whole_layers: Of each of the groups, the layers that it does not split.
+        tied_only: Users of tied parameters of which it has these alone.
+        own_only: Users of tied parameters of which it has all others.
     """
 
     devices: tuple[str, ...]
@@ -92,6 +95,8 @@ class ReduceBucket(NamedTuple):
     slices: tuple[GroupSlice | None, ...] = ()
     is_sharded: bool = False
     whole_layers: tuple[tuple[int, ...], ...] = ()
+    tied_only: tuple[int, ...] = ()
+    own_only: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

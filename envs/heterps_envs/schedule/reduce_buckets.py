@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
 
 import numpy as np
 
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_envs.arrays import Flags
 from heterps_envs.layer_costs.group_slice import GroupSlice, largest_slice
-from heterps_envs.layer_costs.memory_rule import LARGE_GRADIENT_BYTES, REDUCE_COPY_BYTES
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import ReduceBucket
+from heterps_envs.schedule.bucket_bytes import held_problems, reduce_bytes, ways_to_hold
 from heterps_envs.schedule.plan_shape import PlanShape
-from heterps_envs.schedule.tied import tied_share
+from heterps_envs.schedule.tied import has_own, tied_share
 
 # A bucket of gradients that leaves early has as many bytes as its links carry in this many
 # latencies, times its devices: latency is a tenth of it. But at least 1 MiB, because each costs
@@ -23,6 +25,8 @@ from heterps_envs.schedule.tied import tied_share
 # PyTorch's DistributedDataParallel (Li et al., VLDB 2020).
 BYTES_OVER_LATENCY = 8
 LEAST_BUCKET_BYTES, MOST_BUCKET_BYTES = float(2**20), float(25 * 2**20)
+# Which of a layer's gradients: of a user of tied parameters, those or the others alone.
+_Part = Literal["all", "tied", "own"]
 
 
 def reduce_buckets(
@@ -34,8 +38,9 @@ def reduce_buckets(
     last layers leave while those of its first are still being computed.
 
     A tied layer stands for the parameters that it shares: its devices are those of the owner of
-    the parameters and of all their users. Of a tensor-parallel group the first device stands for
-    all; layers whose optimizer state is sharded are kept apart from others.
+    the parameters and of all their users. Where fewer devices have the layer itself, these sum its
+    own parameters, beside those of other layers. Of a tensor-parallel group the first device stands
+    for all; layers whose optimizer state is sharded are kept apart from others.
 
     Args:
         problem: Whose layers and links they are.
@@ -48,34 +53,56 @@ def reduce_buckets(
         return ()  # each layer is on one device
     index = problem.links.index
     heads = np.array([index[group[0]] for group in shape.groups])
-    in_order, has = np.argsort(heads), _holders(problem, shape)
-    unsplit: dict[ReduceBucket, list[int]] = defaultdict(list)
+    in_order, has = np.argsort(heads), _holders(problem.profile.num_layers, shape)
+    unsplit: dict[ReduceBucket, dict[int, _Part]] = defaultdict(dict)
     sharded, members = plan.sharded_layers, _Members(plan, shape)
     names: dict[bytes, tuple[str, ...]] = {}
-    has = has[:, in_order]
-    for layer in np.flatnonzero(has.sum(axis=1) > 1).tolist():
-        own = has[layer].tobytes()
+    for layer, holding, part in _sums(problem.profile, has[:, in_order]):
+        own = holding.tobytes()
         if own not in names:
-            names[own] = tuple([shape.groups[i][0] for i in in_order[has[layer]].tolist()])
-        unsplit[members.bucket(names[own], layer in sharded)].append(layer)
+            names[own] = tuple([shape.groups[i][0] for i in in_order[holding].tolist()])
+        unsplit[members.bucket(names[own], layer in sharded)][layer] = part
     buckets = [
-        bucket._replace(layers=part)
-        for bucket, layers in unsplit.items()
-        for part in (_split(problem, bucket, layers) if plan.sums_overlap else [tuple(layers)])
+        bucket._replace(
+            layers=run, tied_only=_of("tied", run, parts), own_only=_of("own", run, parts)
+        )
+        for bucket, parts in unsplit.items()
+        for run in (_split(problem, bucket, parts) if plan.sums_overlap else [tuple(sorted(parts))])
     ]
-    return tuple(sorted(buckets, key=lambda bucket: bucket.layers, reverse=True))
+    return tuple(sorted(buckets, key=_from_the_back, reverse=True))
 
 
-def _holders(problem: Problem, shape: PlanShape) -> Flags:
-    """(L, D) whether a device has a layer, or another one with the parameters that it shares."""
-    num_layers = problem.profile.num_layers
+def _from_the_back(bucket: ReduceBucket) -> tuple[bool, tuple[int, ...]]:
+    """What other devices share is waited for: it comes after what a device's replicas sum."""
+    return not bucket.tied_only, bucket.layers
+
+
+def _of(part: _Part, layers: Iterable[int], parts: Mapping[int, _Part]) -> tuple[int, ...]:
+    return tuple(layer for layer in layers if parts[layer] == part)
+
+
+def _holders(num_layers: int, shape: PlanShape) -> Flags:
+    """(L, D) whether a device has a layer."""
     begun = np.zeros((num_layers + 1, len(shape.groups)), np.int64)
     np.add.at(begun, (shape.layers[:, 0], shape.stage_device), 1)
     np.add.at(begun, (shape.layers[:, 1] + 1, shape.stage_device), -1)
-    has = np.cumsum(begun[:-1], axis=0) > 0
-    for owner, users in problem.profile.tied_layers.items():
-        has[list(users)] = has[[owner, *users]].any(axis=0)
-    return np.asarray(has)
+    return np.asarray(np.cumsum(begun[:-1], axis=0) > 0)
+
+
+def _sums(profile: ModelProfile, has: Flags) -> Iterator[tuple[int, Flags, _Part]]:
+    """Each layer with the (D,) devices that sum gradients of it, if several do, and which ones."""
+    summing, apart = has.copy(), list[int]()
+    for owner, users in profile.tied_layers.items():
+        summing[list(users)] = has[[owner, *users]].any(axis=0)
+        apart += [
+            user
+            for user in users
+            if has_own(profile, user) and not np.array_equal(has[user], summing[user])
+        ]
+    for layer in np.flatnonzero(summing.sum(axis=1) > 1).tolist():
+        yield layer, summing[layer], "tied" if layer in apart else "all"
+        if layer in apart and has[layer].sum() > 1:
+            yield layer, has[layer], "own"
 
 
 class _Members:
@@ -108,38 +135,44 @@ class _Members:
         return ReduceBucket(devices, (), groups, slices, is_sharded, whole if any(whole) else ())
 
 
-def _split(problem: Problem, bucket: ReduceBucket, layers: list[int]) -> list[tuple[int, ...]]:
+def _split(
+    problem: Problem, bucket: ReduceBucket, parts: Mapping[int, _Part]
+) -> list[tuple[int, ...]]:
     """Runs of layers from the back, each of at least `_least_bytes` but the one in front.
 
     Layers that share a tied parameter stay together, in the place of the one that is in front:
     its backward pass completes their gradients.
     """
     least = _least_bytes(problem, bucket.devices)
-    key = _split, tuple(layers), least, frozenset(_ways(bucket))
+    key = _split, tuple(sorted(parts.items())), least, frozenset(ways_to_hold(bucket))
     known = problem.derived.get(key)
     if not isinstance(known, list):
-        problem.derived[key] = known = _parts(problem, bucket, layers, least)
+        problem.derived[key] = known = _runs(problem, bucket, parts, least)
     return known
 
 
-def _parts(
-    problem: Problem, bucket: ReduceBucket, layers: list[int], least: float
+def _runs(
+    problem: Problem, bucket: ReduceBucket, parts: Mapping[int, _Part], least: float
 ) -> list[tuple[int, ...]]:
-    place = {layer: layer for layer in layers}
+    place = {layer: layer for layer in parts}
     for owner, users in problem.profile.tied_layers.items():
-        together = [layer for layer in (owner, *users) if layer in place]
+        together = [layer for layer in (owner, *users) if parts.get(layer, "own") != "own"]
         place.update(dict.fromkeys(together, min(together, default=0)))
-    gradient = np.max([each.tables.gradient_bytes for each in _held(problem, bucket)], axis=0)
-    parts: list[tuple[int, ...]] = []
+    gradient = np.max(
+        [each.tables.gradient_bytes for each in held_problems(problem, bucket)], axis=0
+    )
+    for layer in _of("own", parts, parts):
+        gradient[layer] *= 1 - tied_share(problem.profile, layer)
+    runs: list[tuple[int, ...]] = []
     run: list[int] = []
     for front in sorted(set(place.values()), reverse=True):
-        run += [layer for layer in layers if place[layer] == front]
+        run += [layer for layer in parts if place[layer] == front]
         if gradient[run].sum() >= least:
-            parts.append(tuple(sorted(run)))
+            runs.append(tuple(sorted(run)))
             run = []
     if run:
-        parts.append(tuple(sorted(run)))
-    return parts
+        runs.append(tuple(sorted(run)))
+    return runs
 
 
 def _least_bytes(problem: Problem, devices: tuple[str, ...]) -> float:
@@ -152,79 +185,6 @@ def least_bucket_bytes(num_devices: int, bandwidth: float, latency_s: float) -> 
     """Bytes of a bucket that leaves early over a ring, with its slowest link and most latency."""
     pays = BYTES_OVER_LATENCY * num_devices * bandwidth * latency_s
     return min(max(pays, LEAST_BUCKET_BYTES), MOST_BUCKET_BYTES)
-
-
-def _held(problem: Problem, bucket: ReduceBucket) -> list[Problem]:
-    """The problem as devices with most of the layers have it: those of the smallest groups."""
-    if not bucket.groups:
-        return [problem]
-    return [problem.keeping(own).at_degree(n, share) for n, share, own in set(_ways(bucket))]
-
-
-def _ways(bucket: ReduceBucket) -> Iterator[tuple[int, GroupSlice | None, tuple[int, ...]]]:
-    """Of each group: its degree, the largest share, the layers that it does not split."""
-    whole = bucket.whole_layers or ((),) * len(bucket.groups)
-    return zip(map(len, bucket.groups), bucket.slices, whole, strict=True)
-
-
-def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
-    """Bytes of the gradients in one bucket; tied parameters count once, with their users.
-
-    Of tensor-parallel groups those on the device that has most.
-    """
-    key = reduce_bytes, bucket.layers, frozenset(_ways(bucket))
-    known = problem.derived.get(key)
-    if not isinstance(known, float):
-        known = max(_gradient_bytes(each, bucket) for each in _held(problem, bucket))
-        problem.derived[key] = known
-    return known
-
-
-def _gradient_bytes(problem: Problem, bucket: ReduceBucket) -> float:
-    gradient = problem.tables.gradient_bytes
-    total = float(sum(gradient[layer] for layer in bucket.layers))
-    for owner, users in problem.profile.tied_layers.items():
-        shared = max(gradient[user] * tied_share(problem.profile, user) for user in users)
-        if owner in bucket.layers:
-            total -= min(shared, gradient[owner])
-        if users[0] in bucket.layers:  # then all of them are
-            total += shared - sum(gradient[user] for user in users)
-    return total
-
-
-def reduce_copy_bytes(
-    problem: Problem, bucket: ReduceBucket, held: Sequence[Problem] = ()
-) -> float:
-    """Bytes of the gradients that are there twice for a moment when one bucket's all-reduce begins.
-
-    Large gradients are not copied, others piece by piece; between unlike groups all are.
-
-    Args:
-        problem: Of whole layers.
-        bucket: The bucket.
-        held: The problem as its devices have it; by default as those do that have most.
-    """
-    is_alike = len(set(_ways(bucket))) < 2
-    small = max(
-        _gradient_bytes(each, bucket) - (_large_bytes(each, bucket) if is_alike else 0)
-        for each in held or _held(problem, bucket)
-    )
-    return min(max(small, 0.0), float(REDUCE_COPY_BYTES))
-
-
-def _large_bytes(problem: Problem, bucket: ReduceBucket) -> float:
-    """Bytes of the bucket's gradients that are summed where they lie, as far as they are known."""
-    layers, num_bytes = problem.profile.layers, problem.job.weight_bytes_per_parameter
-    sizes = [size for layer in bucket.layers for size in layers[layer].parameter_sizes]
-    # A tied parameter is in the bucket of its users, once.
-    for owner, users in problem.profile.tied_layers.items():
-        shared = layers[users[0]].tied_parameters
-        in_bucket = [layer for layer in (owner, *users) if layer in bucket.layers]
-        for _ in in_bucket[1 if users[0] in bucket.layers else 0 :]:
-            if shared in sizes:
-                sizes.remove(shared)
-    large = [size * num_bytes for size in sizes if size * num_bytes >= LARGE_GRADIENT_BYTES]
-    return float(sum(large))
 
 
 # Smallest bandwidth and largest latency of each ring, by their devices or groups of them.

@@ -145,7 +145,8 @@ def _complete_at(
     stages_from = np.searchsorted(shape.stage_device[by_device], np.arange(num_devices + 1))
     is_adding = np.zeros((len(schedule.buckets), problem.profile.num_layers), bool)
     for number, bucket in enumerate(schedule.buckets):
-        is_adding[number, list(adding_layers(problem.profile, bucket.layers))] = True
+        adding = adding_layers(problem.profile, bucket.layers, bucket.own_only)
+        is_adding[number, list(adding)] = True
     at, front, stage = np.empty((3, len(device)), np.int64)
     known = shape.layers, last, by_device, stages_from
     _last_passes(is_adding, ends, device, *known, at, front, stage)

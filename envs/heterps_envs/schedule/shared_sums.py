@@ -13,7 +13,7 @@ import numpy as np
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.compiled import MINUS_ONE, ZERO, uncounted_helper
-from heterps_envs.schedule.tied import tied_share
+from heterps_envs.schedule.tied import has_own, tied_share
 
 # Columns of what follows the passes of a stage: its own all-reduce, those of shared parameters, and
 # its optimizer step.
@@ -27,12 +27,14 @@ class SharedParameters(NamedTuple):
         layer: (K,) its index.
         group: (K,) in ascending order.
         is_user: (K,) whether another layer of the group owns them.
+        has_own: (K,) whether it trains other parameters, too.
         num_bytes: (K,) of the gradients that the group shares.
     """
 
     layer: Integers
     group: Integers
     is_user: Integers
+    has_own: Integers
     num_bytes: Floats
 
 
@@ -43,15 +45,18 @@ def shared_parameters(profile: ModelProfile, gradient_bytes: Floats) -> SharedPa
         profile: Its layers.
         gradient_bytes: (L,) of each of them.
     """
-    rows = list[tuple[int, int, int, float]]()
+    rows = list[tuple[int, int, int, int, float]]()
     for number, (owner, users) in enumerate(profile.tied_layers.items()):
         shared = max(float(gradient_bytes[user]) * tied_share(profile, user) for user in users)
         shared = min(shared, float(gradient_bytes[owner]))
-        rows += [(layer, number, int(layer != owner), shared) for layer in (owner, *users)]
-    columns = np.array(rows, float).reshape(-1, 4).T
+        rows += [
+            (layer, number, int(layer != owner), int(has_own(profile, layer)), shared)
+            for layer in (owner, *users)
+        ]
+    columns = np.array(rows, float).reshape(-1, 5).T
     # Of one layout whatever their length: kernels are compiled for each.
-    layer, group, is_user = (column.astype(np.int64, "C") for column in columns[:3])
-    return SharedParameters(layer, group, is_user, np.ascontiguousarray(columns[3]))
+    layer, group, is_user, owns = (column.astype(np.int64, "C") for column in columns[:4])
+    return SharedParameters(layer, group, is_user, owns, np.ascontiguousarray(columns[4]))
 
 
 @uncounted_helper
@@ -69,6 +74,7 @@ def write_sums(stages: Any, count: int, k: Any, shared: Any, sums_s: Any) -> Non
     for row in range(count):
         stop, kind, replicas = stages[row, 0], stages[row, 1], stages[row, 2]
         num_bytes = k.gradient_prefix_bytes[stop, kind] - k.gradient_prefix_bytes[start, kind]
+        # Users without parameters of their own are in no sum of the stage's replicas alone.
         shared_s, group, users = 0.0, MINUS_ONE, ZERO
         for index in range(len(shared.layer)):
             if not start <= shared.layer[index] < stop:
@@ -78,7 +84,7 @@ def write_sums(stages: Any, count: int, k: Any, shared: Any, sums_s: Any) -> Non
                 num_bytes -= own_bytes * shared.is_user[index]
                 continue
             num_bytes -= own_bytes
-            users += shared.is_user[index]
+            users += shared.is_user[index] * (1 - shared.has_own[index])
             if shared.group[index] != group:
                 group = shared.group[index]
                 shared_s += _shared_sum_s(stages, count, k, shared, index)

@@ -19,7 +19,7 @@ from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import BACKWARD, REDUCE, ReduceBucket, Schedule
-from heterps_envs.schedule.reduce_buckets import reduce_copy_bytes
+from heterps_envs.schedule.bucket_bytes import reduce_copy_bytes
 from heterps_envs.schedule.tied import adding_layers
 
 
@@ -112,7 +112,7 @@ def _layers_done(problem: Problem, stage: Stage, buckets: Sequence[ReduceBucket]
 
 
 def _layers_with_gradients(problem: Problem, stage: Stage, bucket: ReduceBucket) -> Iterator[int]:
-    adding = adding_layers(problem.profile, bucket.layers)
+    adding = adding_layers(problem.profile, bucket.layers, bucket.own_only)
     for layer in stage.layers:
         if layer in adding and problem.profile.layers[layer].trained_parameters:
             yield layer

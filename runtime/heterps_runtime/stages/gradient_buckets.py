@@ -111,7 +111,7 @@ def gradient_buckets(
     buckets = [
         GradientBucket(_groups_of(specification, bucket), adding)
         for bucket in specification.buckets
-        for adding in [adding_layers(specification.profile, bucket.layers)]
+        for adding in [adding_layers(specification.profile, bucket.layers, bucket.own_only)]
     ]
     for name in sorted(parameters):
         held = parameters[name]

@@ -26,6 +26,7 @@ from heterps_envs.schedule.shared_sums import shared_parameters
 from heterps_envs.simulator.binding import bound_plan
 from heterps_envs.simulator.simulate import simulated_step_time_s
 from tests.envs.small_problems import FAST, chain_problem, placements
+from tests.envs.tied_problems import with_own
 
 LINK = Link(latency_s=0.003, bandwidth_bytes_per_s=1e9)
 
@@ -82,13 +83,13 @@ def simulated_s(problem: Problem, placement: Placement) -> float:
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-@pytest.mark.parametrize("tied_to", [None, {5: 0}])
+@pytest.mark.parametrize(("tied_to", "own"), [(None, 0), ({5: 0}, 0), ({5: 0}, 10**4)])
 @settings(max_examples=60)
 @given(placement=placements(6, (9, 8), max_replicas=8))
 def test_where_all_links_are_alike_it_is_near_the_simulator(
-    schedule: str, tied_to: dict[int, int] | None, placement: Placement
+    schedule: str, tied_to: dict[int, int] | None, own: int, placement: Placement
 ) -> None:
-    problem = problem_with(schedule, tied_to)
+    problem = with_own(problem_with(schedule, tied_to), 5, own)
     assert clocked_s(problem, placement) == pytest.approx(simulated_s(problem, placement), rel=0.02)
 
 
@@ -205,3 +206,20 @@ def test_shared_parameters_are_summed_over_the_devices_of_both_stages() -> None:
     more_s = clocked_s(shared, placement) - clocked_s(alone, placement)
     assert more_s == pytest.approx(ring_s - own_s)
     assert math.isclose(closed_form_s(shared, placement), closed_form_s(alone, placement))
+
+
+def test_what_a_tied_layer_has_of_its_own_is_summed_by_its_replicas_as_simulated() -> None:
+    placement = (PlacedStage(0, 0, 0, 3), PlacedStage(1, 4, 1, 1), PlacedStage(5, 5, 0, 2))
+    shared = problem_with(tied_to={0: 5})
+    more = with_own(shared, 0, 10**6)
+    ring_s = 2 * 2 * (LINK.latency_s + 4 * 1e6 / 3 / LINK.bandwidth_bytes_per_s)
+    for seconds in (clocked_s, simulated_s):
+        assert seconds(more, placement) - seconds(shared, placement) == pytest.approx(ring_s)
+
+
+def test_its_own_are_summed_while_it_waits_for_the_owner_of_those_that_it_shares() -> None:
+    placement = (PlacedStage(0, 4, 0, 1), PlacedStage(5, 5, 0, 5))
+    shared = problem_with(tied_to={5: 0})
+    more = with_own(shared, 5, 10**4)
+    for seconds in (clocked_s, simulated_s):
+        assert seconds(more, placement) == pytest.approx(seconds(shared, placement))

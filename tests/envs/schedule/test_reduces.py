@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from graphlib import TopologicalSorter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,12 +15,14 @@ from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import reduce_buckets as buckets_module
 from heterps_envs.schedule.actions import ReduceBucket
+from heterps_envs.schedule.bucket_bytes import reduce_bytes
 from heterps_envs.schedule.build import build_schedule
 from heterps_envs.schedule.reduce_buckets import reduce_buckets
 from heterps_envs.schedule.tied import adding_layers
 from heterps_envs.simulator.binding import bind
 from tests.envs.schedule.test_build import problems_with_any_plan
 from tests.envs.small_problems import chain_problem, plan_of
+from tests.envs.tied_problems import with_own
 
 
 @given(problems_with_any_plan())
@@ -37,12 +40,13 @@ def test_all_reduces_stand_in_one_order_behind_all_that_adds_to_them(
         own = [action.bucket for action in actions if action.kind == "reduce"]
         expected = [i for i, bucket in enumerate(schedule.buckets) if device in bucket.devices]
         assert sorted(own) == expected
-        for index, bucket in enumerate(own):
-            followers[bucket].update(own[index + 1 :])
+        for index, number in enumerate(own):
+            followers[number].update(own[index + 1 :])
         for at, action in enumerate(actions):
             if action.kind != "reduce":
                 continue
-            adding = adding_layers(problem.profile, schedule.buckets[action.bucket].layers)
+            bucket = schedule.buckets[action.bucket]
+            adding = adding_layers(problem.profile, bucket.layers, bucket.own_only)
             later = [a.stage for a in actions[at:] if a.kind in ("backward", "backward-weight")]
             assert all(adding.isdisjoint(plan.stage(name).layers) for name in later)
     TopologicalSorter(followers).prepare()  # raises where there is no one order
@@ -128,3 +132,61 @@ def test_tied_parameters_are_reduced_over_the_owners_of_both_layers() -> None:
     assert reduce_buckets(problem, plan) == (ReduceBucket(("d0-0", "d0-2"), (2,)),)
     alone = bind(problem, [PlacedStage(0, 2, 0)], planner="test", seed=0)
     assert reduce_buckets(problem, alone) == ()
+
+
+def test_what_a_tied_layer_has_of_its_own_is_summed_with_it_where_the_same_devices_have_it() -> (
+    None
+):
+    tied = chain_problem(
+        [1] * 3, [1] * 3, num_micro_batches=2, parameters=[5, 1, 5], tied_to={2: 0}
+    )
+    problem = with_own(tied, 2, 3)
+    plan = bind(problem, [PlacedStage(0, 2, 0, 2)], planner="test", seed=0)
+    (bucket,) = reduce_buckets(problem, plan)
+    assert reduce_bytes(problem, bucket) == 4 * problem.profile.num_parameters == 4 * (5 + 1 + 3)
+
+
+def test_else_the_devices_of_the_layer_itself_sum_it_with_their_other_layers() -> None:
+    tied = chain_problem(
+        [1] * 4, [1] * 4, num_micro_batches=2, parameters=[5, 1, 2, 5], tied_to={3: 0}
+    )
+    problem = with_own(tied, 3, 3)
+    plan = bind(problem, [PlacedStage(0, 1, 0, 1), PlacedStage(2, 3, 0, 2)], planner="test", seed=0)
+    shared, own = sorted(reduce_buckets(problem, plan), key=lambda each: -len(each.devices))
+    assert (shared.layers, shared.tied_only, len(shared.devices)) == ((3,), (3,), 3)
+    assert (own.layers, own.own_only, len(own.devices)) == ((2, 3), (3,), 2)
+    assert reduce_bytes(problem, shared) == 4 * 5
+    assert reduce_bytes(problem, own) == 4 * (2 + 3)
+    # Only the shared ones wait for the layer in front.
+    assert adding_layers(problem.profile, shared.layers, shared.own_only) == {0, 3}
+    assert adding_layers(problem.profile, own.layers, own.own_only) == {2, 3}
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9))
+def test_all_gradients_that_several_devices_have_are_summed_once(seed: int, more: int) -> None:
+    rng = np.random.default_rng(seed)
+    num_layers = int(rng.integers(2, 6))
+    owner, user = rng.choice(num_layers, 2, replace=False).tolist()
+    sizes = rng.integers(1, 9, num_layers).tolist()
+    sizes[owner] += sizes[user]
+    problem = with_own(
+        chain_problem(
+            [1] * num_layers, [1] * num_layers, num_micro_batches=4, parameters=sizes,
+            tied_to={user: owner},
+        ),
+        user,
+        more,
+    )  # fmt: skip
+    cut = int(rng.integers(1, num_layers))
+    first, last = rng.integers(1, 4, 2).tolist()
+    placed = [PlacedStage(0, cut - 1, 0, first), PlacedStage(cut, num_layers - 1, 0, last)]
+    plan = bind(problem, placed, planner="test", seed=0)
+    summed = sum(reduce_bytes(problem, bucket) for bucket in reduce_buckets(problem, plan))
+    own = [4 * layer.num_parameters for layer in problem.profile.layers]
+    shared = 4 * sizes[user]
+    own[owner] -= shared
+    own[user] -= shared
+    is_apart = (owner < cut) != (user < cut)
+    front, back = sum(own[:cut]) * (first > 1), sum(own[cut:]) * (last > 1)
+    holders = first + last if is_apart else first if owner < cut else last
+    assert summed == front + back + shared * (holders > 1)

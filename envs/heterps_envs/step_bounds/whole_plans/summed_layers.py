@@ -80,10 +80,10 @@ def summed_layers(
         inside = [layer for layer in (owner, *users) if layer in layers]
         if len(inside) not in (0, len(users) + 1):
             return None
-        shared = max(gradient_bytes[user] * tied_share(profile, user) for user in users)
-        summed_bytes[owner] -= min(shared, gradient_bytes[owner])
-        summed_bytes[list(users)] = 0.0
-        summed_bytes[users[0]] = shared
+        shares = [gradient_bytes[user] * tied_share(profile, user) for user in users]
+        summed_bytes[owner] -= min(max(shares), gradient_bytes[owner])
+        summed_bytes[list(users)] -= shares
+        summed_bytes[users[0]] += max(shares)
         if inside:
             tied += [(owner - layers.start, user - layers.start) for user in users]
     return SummedLayers(

@@ -58,11 +58,11 @@ def test_so_do_those_that_compute_some_layers_again_or_shard_state_in_tight_memo
 
 
 @pytest.mark.slow
-@given(planned(), st.integers(0, 3), st.integers(1, 4))
+@given(planned(), st.integers(0, 3), st.integers(1, 4), st.integers(0, 9))
 # Most plans do not fit: they say nothing.
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_so_do_those_with_layers_that_share_parameters(
-    found: tuple[Problem, Plan], owner: int, behind: int
+    found: tuple[Problem, Plan], owner: int, behind: int, own: int
 ) -> None:
     problem, plan = found
     assume(problem.job.schedule != "interleaved")
@@ -70,7 +70,7 @@ def test_so_do_those_with_layers_that_share_parameters(
     number = max(layers[owner].num_parameters, 1)
     layers[owner] = layers[owner].changed(num_parameters=number)
     layers[user] = layers[user].changed(
-        num_parameters=number, tied_to=layers[owner].name, tied_parameters=number
+        num_parameters=number + own, tied_to=layers[owner].name, tied_parameters=number
     )
     profile = problem.profile.changed(layers=tuple(layers))
     same = plan.changed_unchecked(model_fingerprint=profile.layers_fingerprint())

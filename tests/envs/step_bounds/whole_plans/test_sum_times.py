@@ -23,6 +23,7 @@ from heterps_envs.step_bounds.whole_plans.summed_layers import (
     summed_layers,
 )
 from tests.envs.small_problems import chain_problem, plan_of
+from tests.envs.tied_problems import with_own
 
 
 def drawn(seed: int, counts: tuple[int, ...] = (), *, is_tied: bool = False) -> Problem:
@@ -95,9 +96,12 @@ def test_of_equal_devices_they_are_what_the_best_choice_takes(seed: int) -> None
     assert least_of(problem) == pytest.approx(least_simulated_s(problem), rel=1e-9)
 
 
+@pytest.mark.parametrize("own", [0, 4 * 10**5])
 @pytest.mark.parametrize("seed", range(30))
-def test_so_they_are_where_two_layers_share_parameters(seed: int) -> None:
+def test_so_they_are_where_two_layers_share_parameters(seed: int, own: int) -> None:
     problem = drawn(seed, is_tied=True)
+    ((user,),) = problem.profile.tied_layers.values()
+    problem = with_own(problem, user, own)
     assert least_of(problem) == pytest.approx(least_simulated_s(problem), rel=1e-9)
 
 
