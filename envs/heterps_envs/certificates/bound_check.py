@@ -58,6 +58,8 @@ class BoundCheck:
     def __init__(self, problem: Problem, plan: Plan, bound: Bound, found: Findings) -> None:
         self.problem, self.plan, self.bound, self.found = problem, plan, bound, found
         self.tables = problem.bounding_tables
+        # Whether a placement may fit, as far as `own_bound` has seen.
+        self.has_room = True
 
     def own_bound(self, prices: Sequence[float] | None) -> OwnBound:
         """What is known here, whatever is claimed.
@@ -67,7 +69,16 @@ class BoundCheck:
         """
         own = own_bound(self.tables, prices)
         # What is searched here has stages on one device alone.
-        return own._replace(step_time_s=0.0) if self._has_options() else own
+        if self._has_options():
+            return own._replace(step_time_s=0.0)
+        if own.step_time_s == math.inf:
+            self.has_room = False
+            self.found.unchecked.append(
+                "the bound: by the rule of planners no placement has room in memory, so theirs say "
+                "nothing of this plan"
+            )
+            return own._replace(step_time_s=0.0)
+        return own
 
     def _has_options(self) -> bool:
         """Whether stages may be more than layers on one device that keep all that they save."""
@@ -83,7 +94,8 @@ class BoundCheck:
         """
         claimed_s, is_proof = self.bound.step_time_s, self.bound.status == "proven"
         by_price = self.problem.job.objective == "price"
-        if claimed_s is None or self.bound.status == "unknown":
+        is_said = self.bound.status != "unknown"
+        if claimed_s is None or (timed is None and not is_said):
             return "unknown"
         if timed is None:
             self.found.unchecked.append("the bound: the plan has no closed form")
@@ -92,6 +104,8 @@ class BoundCheck:
         if wrong is not None:
             self.found.problems.append(wrong)
             return "not re-checked"
+        if not (is_said and self.has_room):
+            return "unknown"
         if self._has_options():
             self.found.unchecked.append(
                 "the bound: placements with other groups, recomputing, offloading or sharding are "
@@ -113,8 +127,9 @@ class BoundCheck:
         step_time_s = timed.step_time_s
         if claimed_s > step_time_s * (1 + TOLERANCE) + timed.rounding_s:
             return f"the bound of {claimed_s:.9g} s is above the plan's own {step_time_s:.9g} s"
-        gap = self.bound.gap or 0.0
-        if self.problem.job.objective == "price" and self.bound.status != "proven":
+        gap, status = self.bound.gap or 0.0, self.bound.status
+        by_price = self.problem.job.objective == "price"
+        if status == "unknown" or (by_price and status != "proven"):
             return None
         if step_time_s > claimed_s * (1 + gap) * (1 + TOLERANCE) + timed.rounding_s:
             return (

@@ -41,9 +41,10 @@ class CertificateReport:
 
     Attributes:
         step_time_s: The plan's closed form; None where no placement describes it.
-        lower_bound_s: What this module itself knows no placement to be below.
+        lower_bound_s: What this module itself knows no placement to be below; 0: nothing.
         optimality: `proven` and `bounded` were re-checked here; `not re-checked`: the bound is
-            above what this module can show.
+            above what this module can show; `unknown`: nothing is claimed, or no placement has room
+            by the rule of planners, so that what is claimed says nothing of the plan.
         problems: What is wrong with the plan or its bound; empty for a valid certificate.
         checked: What was re-checked, one line each.
         unchecked: What was not, one line each.
