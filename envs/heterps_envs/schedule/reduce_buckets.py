@@ -15,7 +15,6 @@ from heterps_envs.arrays import Flags
 from heterps_envs.layer_costs.group_slice import GroupSlice, largest_slice
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import ReduceBucket
-from heterps_envs.schedule.bucket_bytes import held_problems, reduce_bytes, ways_to_hold
 from heterps_envs.schedule.plan_shape import PlanShape
 from heterps_envs.schedule.tied import has_own, tied_share
 
@@ -185,6 +184,49 @@ def least_bucket_bytes(num_devices: int, bandwidth: float, latency_s: float) -> 
     """Bytes of a bucket that leaves early over a ring, with its slowest link and most latency."""
     pays = BYTES_OVER_LATENCY * num_devices * bandwidth * latency_s
     return min(max(pays, LEAST_BUCKET_BYTES), MOST_BUCKET_BYTES)
+
+
+def held_problems(problem: Problem, bucket: ReduceBucket) -> list[Problem]:
+    """The problem as devices with most of the layers have it: those of the smallest groups."""
+    if not bucket.groups:
+        return [problem]
+    ways = set(ways_to_hold(bucket))
+    return [problem.keeping(own).at_degree(n, share) for n, share, own in ways]
+
+
+def ways_to_hold(bucket: ReduceBucket) -> Iterator[tuple[int, GroupSlice | None, tuple[int, ...]]]:
+    """Of each group: its degree, the largest share, the layers that it does not split."""
+    whole = bucket.whole_layers or ((),) * len(bucket.groups)
+    return zip(map(len, bucket.groups), bucket.slices, whole, strict=True)
+
+
+def reduce_bytes(problem: Problem, bucket: ReduceBucket) -> float:
+    """Bytes of the gradients in one bucket; tied parameters count once, with their users.
+
+    Of tensor-parallel groups those on the device that has most.
+    """
+    contents = bucket.layers, bucket.tied_only, bucket.own_only
+    key = reduce_bytes, contents, frozenset(ways_to_hold(bucket))
+    known = problem.derived.get(key)
+    if not isinstance(known, float):
+        known = max(gradient_bytes_in(each, bucket) for each in held_problems(problem, bucket))
+        problem.derived[key] = known
+    return known
+
+
+def gradient_bytes_in(problem: Problem, bucket: ReduceBucket) -> float:
+    """The same on devices that have layers as the problem has them."""
+    gradient, profile = problem.tables.gradient_bytes, problem.profile
+    total = float(sum(gradient[layer] for layer in bucket.layers))
+    for owner, users in profile.tied_layers.items():
+        tied = {user: float(gradient[user]) * tied_share(profile, user) for user in users}
+        if owner in bucket.layers:
+            total -= min(max(tied.values()), gradient[owner])
+        total -= sum(tied[user] for user in users if user in bucket.layers)
+        if users[0] in bucket.layers and users[0] not in bucket.own_only:  # then all of them are
+            total += max(tied.values())
+        total -= sum(gradient[user] - tied[user] for user in users if user in bucket.tied_only)
+    return total
 
 
 # Smallest bandwidth and largest latency of each ring, by their devices or groups of them.

@@ -17,9 +17,14 @@ import numpy as np
 
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.stage import Stage
+from heterps_envs.layer_costs.memory_rule import LARGE_GRADIENT_BYTES, REDUCE_COPY_BYTES
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.actions import BACKWARD, REDUCE, ReduceBucket, Schedule
-from heterps_envs.schedule.bucket_bytes import reduce_copy_bytes
+from heterps_envs.schedule.reduce_buckets import (
+    gradient_bytes_in,
+    held_problems,
+    ways_to_hold,
+)
 from heterps_envs.schedule.tied import adding_layers
 
 
@@ -116,3 +121,48 @@ def _layers_with_gradients(problem: Problem, stage: Stage, bucket: ReduceBucket)
     for layer in stage.layers:
         if layer in adding and problem.profile.layers[layer].trained_parameters:
             yield layer
+
+
+def reduce_copy_bytes(
+    problem: Problem, bucket: ReduceBucket, held: Sequence[Problem] = ()
+) -> float:
+    """Bytes of the gradients that are there twice for a moment when one bucket's all-reduce begins.
+
+    Large gradients are not copied, others piece by piece; between unlike groups all are.
+
+    Args:
+        problem: Of whole layers.
+        bucket: The bucket.
+        held: The problem as its devices have it; by default as those do that have most.
+    """
+    is_alike = len(set(ways_to_hold(bucket))) < 2
+    small = max(
+        gradient_bytes_in(each, bucket) - (_large_bytes(each, bucket) if is_alike else 0)
+        for each in held or held_problems(problem, bucket)
+    )
+    return min(max(small, 0.0), float(REDUCE_COPY_BYTES))
+
+
+def _large_bytes(problem: Problem, bucket: ReduceBucket) -> float:
+    """Bytes of the bucket's gradients that are summed where they lie, as far as they are known."""
+    layers, num_bytes = problem.profile.layers, problem.job.weight_bytes_per_parameter
+    sizes_of = {layer: list(layers[layer].parameter_sizes) for layer in bucket.layers}
+    # A tied parameter is in the bucket of its users, once.
+    for owner, users in problem.profile.tied_layers.items():
+        shared = layers[users[0]].tied_parameters
+        for layer in (owner, *users):
+            own = sizes_of.get(layer, [])
+            is_known = shared in own
+            if is_known:
+                own.remove(shared)
+            if layer in bucket.tied_only:
+                own.clear()
+            if is_known and layer == users[0] and layer not in bucket.own_only:
+                own.append(shared)
+    large = [
+        size * num_bytes
+        for sizes in sizes_of.values()
+        for size in sizes
+        if size * num_bytes >= LARGE_GRADIENT_BYTES
+    ]
+    return float(sum(large))

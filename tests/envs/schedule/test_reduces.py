@@ -15,9 +15,8 @@ from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.problem import Problem
 from heterps_envs.schedule import reduce_buckets as buckets_module
 from heterps_envs.schedule.actions import ReduceBucket
-from heterps_envs.schedule.bucket_bytes import reduce_bytes
 from heterps_envs.schedule.build import build_schedule
-from heterps_envs.schedule.reduce_buckets import reduce_buckets
+from heterps_envs.schedule.reduce_buckets import reduce_buckets, reduce_bytes
 from heterps_envs.schedule.tied import adding_layers
 from heterps_envs.simulator.binding import bind
 from tests.envs.schedule.test_build import problems_with_any_plan

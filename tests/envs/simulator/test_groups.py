@@ -15,9 +15,8 @@ from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_configs.documents.stage import Stage
 from heterps_envs.problem import Problem
-from heterps_envs.schedule.bucket_bytes import reduce_bytes
 from heterps_envs.schedule.build import build_schedule
-from heterps_envs.schedule.reduce_buckets import reduce_buckets
+from heterps_envs.schedule.reduce_buckets import reduce_buckets, reduce_bytes
 from heterps_envs.simulator.notes import can_run
 from heterps_envs.simulator.reduce_copies import reduce_copies
 from heterps_envs.simulator.simulate import estimate, simulate
