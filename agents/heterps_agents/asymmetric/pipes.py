@@ -137,6 +137,8 @@ def pipes_of(view: View, limit_s: float, counted: float, effort: Effort) -> Pipe
         None where there are none.
     """
     kernel = view.kernel
+    if kernel.num_options == 0:  # all that have room divide state, and lanes do not
+        return None
     edges = parts_of(kernel, effort.most_parts)
     counts = _counts_for(kernel, len(edges) - 1, effort)
     found: dict[tuple[int, Stages], tuple[int, float]] = {}

@@ -18,16 +18,22 @@ MOST_CLASSES = 4
 
 
 def class_subsets(tables: CostTables) -> Iterator[tuple[int, ...]]:
-    """Sets of device classes that might be all that a cheap placement uses, the likeliest first."""
+    """Sets of device classes that might be all that a cheap placement uses, the likeliest first.
+
+    A class without options is in none: no placement uses it.
+    """
+    has_options = np.isin(np.arange(tables.num_classes), tables.stage_options.class_of_option)
     by_option = (tables.compute_s * tables.price_usd_per_hour).sum(axis=0)
     dollars = np.full(tables.num_classes, np.inf)
     np.minimum.at(dollars, tables.stage_options.class_of_option, by_option)
-    cheapest_first = [int(kind) for kind in np.argsort(dollars, kind="stable")]
-    if tables.num_classes > MOST_CLASSES:
-        for size in range(1, tables.num_classes + 1):
+    order = np.argsort(dollars, kind="stable")
+    cheapest_first = [int(kind) for kind in order if has_options[kind]]
+    sizes = range(1, len(cheapest_first) + 1)
+    if len(cheapest_first) > MOST_CLASSES:
+        for size in sizes:
             yield tuple(sorted(cheapest_first[:size]))
         return
-    for size in range(1, tables.num_classes + 1):
+    for size in sizes:
         for subset in combinations(cheapest_first, size):
             yield tuple(sorted(subset))
 

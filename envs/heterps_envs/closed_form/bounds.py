@@ -57,7 +57,7 @@ def price_bound(tables: CostTables, iterations: int = 200) -> tuple[float, Float
         iterations,
         prices,
     )
-    once = np.where(allowed, tables.compute_s, np.inf).min(axis=1).sum()
+    once = np.where(allowed, tables.compute_s, np.inf).min(axis=1, initial=np.inf).sum()
     return float(max(relaxed, once, layer_bound_s(tables).max())), prices
 
 
@@ -218,13 +218,16 @@ def cheapest_step(tables: CostTables) -> float:
     """Lower bound of every placement on price per hour times step time (USD per hour x seconds)."""
     work = option_work_s(tables)
     priced = np.where(layers_that_fit(tables), work * tables.price_usd_per_hour, np.inf)
-    return max(float(priced.min(axis=1).sum()), memory_cheapest_step(tables).value)
+    least = float(priced.min(axis=1, initial=np.inf).sum())
+    return max(least, memory_cheapest_step(tables).value)
 
 
 @checked
 def _maximise(work: Any, class_of: Any, count: Any, iterations: int, best_prices: Any) -> float:
     """Maximises `sum_l min_o prices[class of o] work[l, o]`; writes the best prices."""
     layers, options = work.shape
+    if options == 0:  # below, the first one stands for none
+        return np.inf
     prices = np.full(len(count), 1.0 / count.sum())
     load = np.zeros(len(count))
     best = -1.0

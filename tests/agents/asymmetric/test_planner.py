@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.planners.asymmetric import all_plans, best_chain, best_of_all_s, small_problem
@@ -11,12 +13,14 @@ from heterps_agents.asymmetric.planner import AsymmetricPlanner
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named
+from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_configs.library import load_cluster, load_profile
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.field import SEEDS, FieldCase, field_problem
 from heterps_envs.simulator.simulate import estimate, feasible_step_time_s
+from tests.envs.small_problems import chain_problem
 from tests.uneven_problems import uneven_problem
 
 ROUNDING = 1 + 1e-9
@@ -152,3 +156,19 @@ def test_a_small_budget_ends_it_with_a_plan(limit: dict[str, float]) -> None:
     assert estimate(problem, AsymmetricPlanner().plan(problem, budget)).feasible
     AsymmetricPlanner().plan(problem, free)
     assert budget.evaluations_used < free.evaluations_used
+
+
+def test_where_layers_have_room_only_as_replicas_divide_their_state_there_are_no_lanes() -> None:
+    problem = chain_problem(
+        [1.0] * 2,
+        [2.0] * 2,
+        speeds=(1.0, 2.0),
+        counts=(4, 4),
+        memory_bytes=(15_000, 15_000),
+        parameters=[1000] * 2,
+    )
+    job = problem.job.changed(optimizer="adamw")
+    problem = replace(problem, job=job, strategy=Strategy(shard_state="auto"))
+    plan = AsymmetricPlanner().plan(problem, Budget(300))
+    assert plan.sharded_state
+    assert estimate(problem, plan).feasible

@@ -29,7 +29,9 @@ from heterps_envs.closed_form.placement import (
     closed_form_step_time_s,
 )
 from heterps_envs.cost_tables import CostTables
+from heterps_envs.options import option_tables, options_of
 from heterps_envs.simulator.binding import bind
+from heterps_envs.useful_options import with_columns
 from tests.envs.small_problems import (
     all_placement_codes,
     chain_problem,
@@ -98,6 +100,13 @@ def test_one_long_layer_bounds_what_more_devices_cannot_help() -> None:
 def test_a_layer_that_fits_nowhere_makes_the_bound_infinite() -> None:
     problem = chain_problem([1, 1], [1, 1], parameters=[1, 100], memory_bytes=[50])
     assert price_bound(problem.tables)[0] == math.inf
+
+
+def test_without_any_option_the_bound_is_infinite() -> None:
+    problem = chain_problem([1.0], [2.0])
+    tables = with_columns(option_tables(problem, options_of(problem, Strategy())), [])
+    assert price_bound(tables)[0] == math.inf
+    assert layer_bound_s(tables)[0] == math.inf
 
 
 def test_a_class_on_which_a_layer_does_not_fit_does_not_lower_the_bound() -> None:
