@@ -19,6 +19,7 @@ from heterps_agents.finishing.shortlist import (
     Simulations,
     neighbouring_optima,
 )
+from heterps_agents.finishing.simulated_costs import Simulated
 from heterps_agents.finishing.strategies import (
     NEAR_KNOWN_SUMS,
     NEAR_MOVES,
@@ -42,6 +43,7 @@ from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import encode, placement_of
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import is_feasible
 
 # Predicted seconds that the neighbours of the proven problem may take together.
 NEIGHBOUR_SECONDS = 0.5
@@ -133,7 +135,8 @@ class Chains:
         known_cost, is_hurried = question.budget.known_cost, question.budget.has_time_limit
         descends = math.isinf(known_cost) or not is_hurried
         settings = Simulations(self.name, most_stages, least, descends)
-        lists = [Shortlist(problem, question, settings)]
+        solves_s = effort_named(self.effort).exact_s
+        lists = [Shortlist(problem, question, settings._replace(solves_s=solves_s))]
         lists[0].consider(codes, most=math.inf if is_hurried else NEAR_MOVES * known_cost)
         if merged is not None and not question.budget.is_exhausted:
             other = Question.of(merged, question.budget, question.seed)
@@ -148,8 +151,9 @@ class Chains:
         most = NEAR_KNOWN_SUMS * min(entry.least_cost for entry in lists)
         found = lists[0].best()
         others = [entry.best() for entry in lists[1:] if entry.least_cost <= most]
-        best = min(others, key=lambda entry: entry.cost, default=found)
-        if best.cost * MARGIN < found.cost:
+        best = min(others, key=lambda entry: _rank(asked, entry), default=found)
+        lacks, cost = _rank(asked, best)
+        if (lacks, cost * MARGIN) < _rank(asked, found):
             return best.plan, None
         return found.plan, found.code
 
@@ -181,3 +185,8 @@ class Chains:
         placement = placement_of(problem, plan)
         assert placement is not None, "the policy's plans are bound placements"
         return encode(placement)
+
+
+def _rank(problem: Problem, entry: Simulated) -> tuple[bool, float]:
+    """What fits as simulated comes first, whatever it costs."""
+    return not is_feasible(problem, entry.plan), entry.cost

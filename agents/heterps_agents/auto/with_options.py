@@ -95,7 +95,7 @@ class WithOptions:
         The cost that the budget knows is then that of the best.
         """
         effort = effort_named(self.effort)
-        settings = Simulations(self.name, effort.simulated_stages)
+        settings = Simulations(self.name, effort.simulated_stages, solves_s=effort.exact_s)
         is_plain_allowed = allows_plain(problem.strategy)
         own = budget.share(OPTIONS_PART if is_plain_allowed else 1.0)
         own.known_cost = budget.known_cost

@@ -4,7 +4,8 @@ Planners hold limits against the closed form and a linear rule of memory; of lin
 between stages. As simulated an optimum may miss what they leave out: a link for sums of parameters
 that its stages share, bytes of gradient sums, seconds that a throughput floor does not leave. So a
 limit that is missed is tightened by as much, in each way that there is, and solved again, the
-cheapest first. That is no proof: what a tighter limit rules out as well may have been better.
+cheapest first; where nothing keeps that, by less. That is no proof: what a tighter limit rules out
+as well may have been better.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from heterps_agents.exact.solve import MAX_SECONDS, ExactResult, solve
+from heterps_agents.exact.solve import MAX_SECONDS, solve
 from heterps_agents.interface.planner import Budget
 from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
 from heterps_agents.plan_choices.interleaving import interleave
@@ -33,6 +34,8 @@ from heterps_envs.simulator.simulate import estimate, feasible_step_time_s, is_f
 
 # Placements that are looked at; of a limit that is missed by less, this part is taken away.
 MOST_SOLVES, LEAST_PART = 24, 0.01
+# Where nothing keeps a limit of memory that was tightened by all that was missed, less is tried.
+BISECTIONS = 6
 
 
 class Limits(NamedTuple):
@@ -53,9 +56,19 @@ class Limits(NamedTuple):
         floor = np.array([goal.floor_s, goal.is_price])
         return kernel.device_count.tobytes() + kernel.memory_bytes.tobytes() + floor.tobytes()
 
+    def eased(self, other: Limits, part: float) -> Limits:
+        """With memory between their own (part 0) and that of others (part 1)."""
+        memory = (1 - part) * self.kernel.memory_bytes + part * other.kernel.memory_bytes
+        return self._replace(kernel=self.kernel._replace(memory_bytes=memory))
+
 
 def best_runnable(
-    problem: Problem, limits: Limits, code: Code, plan_of: Callable[[Code], Plan], budget: Budget
+    problem: Problem,
+    limits: Limits,
+    code: Code,
+    plan_of: Callable[[Code], Plan],
+    budget: Budget,
+    most_solves: float = math.inf,
 ) -> Plan:
     """The plan of an optimum, or the cheapest one that is found which can be run.
 
@@ -64,7 +77,8 @@ def best_runnable(
         limits: Those of the optimum.
         code: The optimum.
         plan_of: The plan of a code, with its step time; an error where it finds no devices.
-        budget: What may be spent; the transitions of each solve are counted.
+        budget: Its seconds; the transitions of each solve are counted, and no evaluations bind.
+        most_solves: Placements that are looked at, `MOST_SOLVES` at most.
 
     Raises:
         InfeasibleError: None that was looked at can be run; with the reasons of the first.
@@ -74,27 +88,72 @@ def best_runnable(
     if _can_be_run(problem, optimum, budget):
         return optimum
     kernel, goal = limits
-    waiting, looked_at = [(0.0, 0, optimum, code, limits)], set[bytes]()
+    solves = _Solves(min(most_solves, MOST_SOLVES), budget)
+    waiting = [(0.0, 0, optimum, code, limits)]
     while waiting:
         _, number, plan, code, limits = heappop(waiting)
         if number > 0 and _can_be_run(problem, plan, budget):
             return plan
         for tighter in _tightened(problem, plan, limits, code):
-            key = tighter.key
-            if key in looked_at or len(looked_at) == MOST_SOLVES or budget.is_exhausted:
-                continue
-            looked_at.add(key)
-            result = _solved(tighter, budget)
-            if result.code is None:
+            found = solves.under(tighter, limits, code)
+            if found is None:
                 continue
             with suppress(HeterpsError):  # it finds no devices
-                entry = len(looked_at), plan_of(result.code), result.code, tighter
-                heappush(waiting, (goal.cost(result.code, kernel), *entry))
+                entry = solves.count, plan_of(found[0]), *found
+                heappush(waiting, (goal.cost(found[0], kernel), *entry))
     reasons = "; ".join(estimate(problem, optimum).reasons)
     raise InfeasibleError(
-        f"exact: its optimum cannot be run ({reasons}), nor any of the {len(looked_at)} next "
+        f"exact: its optimum cannot be run ({reasons}), nor any of the {solves.count} next "
         "placements that it looked at; choose another planner, such as auto"
     )
+
+
+class _Solves:
+    """Optima under limits, each of them sought once, and a number of them at most."""
+
+    def __init__(self, most: float, budget: Budget) -> None:
+        self._most, self._budget, self._looked_at = most, budget, set[bytes]()
+
+    @property
+    def count(self) -> int:
+        """Limits that were looked at."""
+        return len(self._looked_at)
+
+    def under(self, tight: Limits, loose: Limits, code: Code) -> tuple[Code, Limits] | None:
+        """The optimum under tight limits; where nothing keeps them, under some between.
+
+        Args:
+            tight: That rule out a placement.
+            loose: That it keeps.
+            code: Of the placement.
+
+        Returns:
+            With its limits; None where there is no other.
+        """
+        if tight.key in self._looked_at:
+            return None
+        found, low, high = self._optimum(tight), 0.0, 1.0
+        if found is not None:
+            return found, tight
+        is_of_memory = tight.eased(loose, 1).key != tight.key
+        for _ in range(BISECTIONS if is_of_memory else 0):
+            part = (low + high) / 2
+            limits = tight.eased(loose, part)
+            found = self._optimum(limits)
+            if found is not None and not np.array_equal(found, code):
+                return found, limits
+            low, high = (part, high) if found is None else (low, part)
+        return None
+
+    def _optimum(self, limits: Limits) -> Code | None:
+        budget, key = self._budget, limits.key
+        if key in self._looked_at or self.count >= self._most or budget.time_share >= 1.0:
+            return None
+        self._looked_at.add(key)
+        seconds = min(MAX_SECONDS, budget.seconds_left)
+        result = solve(limits.kernel, limits.goal, max_seconds=seconds)
+        budget.spend_beside(result.transitions)
+        return result.code
 
 
 def _can_be_run(problem: Problem, plan: Plan, budget: Budget) -> bool:
@@ -106,13 +165,6 @@ def _can_be_run(problem: Problem, plan: Plan, budget: Budget) -> bool:
     plan = choose_reduce(problem, interleave(problem, plan, budget))
     plan = choose_in_flight(problem, plan, budget)
     return math.isfinite(feasible_step_time_s(problem, plan))
-
-
-def _solved(limits: Limits, budget: Budget) -> ExactResult:
-    seconds = min(MAX_SECONDS, budget.seconds_left)
-    result = solve(limits.kernel, limits.goal, max_seconds=seconds)
-    budget.spend_beside(result.transitions)
-    return result
 
 
 def _tightened(problem: Problem, plan: Plan, limits: Limits, code: Code) -> list[Limits]:

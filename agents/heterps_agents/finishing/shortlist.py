@@ -9,17 +9,21 @@ join: slower links, a tighter throughput floor. Then small moves are tried on th
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from heterps_agents.exact.runnable import Limits, best_runnable
 from heterps_agents.exact.solve import predicted_seconds, solve
 from heterps_agents.finishing.simulated_costs import Simulated, SimulatedCosts
 from heterps_agents.finishing.simulated_moves import descend, improve
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
+from heterps_configs.documents.plan import Plan
+from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.kernel_tables import KernelTables
 from heterps_envs.closed_form.objective import Goal
@@ -88,12 +92,15 @@ class Simulations(NamedTuple):
         bound: No placement costs less, simulated; None: no moves.
         descends: Moves begin at each placement, not only near the best; as much again may be
             simulated for them.
+        solves_s: Predicted seconds of the exact solver for others, where none of them fits as
+            simulated (`exact.runnable`).
     """
 
     planner: str
     most_stages: float = math.inf
     bound: float | None = None
     descends: bool = False
+    solves_s: float = 0.0
 
 
 class Shortlist:
@@ -143,11 +150,38 @@ class Shortlist:
         """The best that fits, with gradient sums where they are faster."""
         assert self._first is not None, "nothing has been considered"
         costs = self._costs
-        fitting = (entry for entry in costs.best_first() if costs.fits(entry))
-        best = list(islice(fitting, NUM_FINALISTS)) or [self._first]
+        best = self._fitting() or self._others_fitting() or [self._first]
         first, *others = [costs.with_chosen_sums(entry) for entry in (self._first, *best)]
         least = min(others, key=lambda entry: entry.cost)
         return least if least.cost * MARGIN < first.cost or not costs.fits(first) else first
+
+    def _fitting(self) -> list[Simulated]:
+        """The best few of those that keep all as simulated."""
+        costs = self._costs
+        fitting = (entry for entry in costs.best_first() if costs.fits(entry))
+        return list(islice(fitting, NUM_FINALISTS))
+
+    def _others_fitting(self) -> list[Simulated]:
+        """Those that keep all under tighter limits, where the exact solver is quick."""
+        assert self._first is not None, "nothing has been considered"
+        _, kernel, goal, budget, *_ = self.question
+        most_solves = int(self._settings.solves_s / max(predicted_seconds(kernel), 1e-9))
+        if most_solves == 0:
+            return []
+        with suppress(HeterpsError):  # none, or the first one finds no devices
+            plan = best_runnable(
+                self.problem, Limits(kernel, goal), self._first.code, self._plan_of, budget,
+                most_solves,
+            )  # fmt: skip
+            # What only fits with what is chosen for it later is none of those that fit now.
+            return self._fitting() or [e for e in self._costs.best_first() if e.found is plan]
+        return []
+
+    def _plan_of(self, code: Code) -> Plan:
+        found = self._costs.add(code).found
+        if found is None:
+            raise InfeasibleError("no node has room for one of its groups")
+        return found
 
 
 def best_simulated(

@@ -24,6 +24,11 @@ from heterps_envs.closed_form.placement import decode
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import estimate
+from tests.agents.replicas_without_room import (
+    ENOUGH_BYTES,
+    LEAST_BYTES,
+    replicas_without_room,
+)
 from tests.envs.small_problems import chain_problem
 
 
@@ -92,3 +97,21 @@ def test_memory_that_the_optimum_lacks_as_simulated_is_left_free() -> None:
     assert not estimate(problem, plan_of(code)).feasible
     plan = best_runnable(problem, Limits(kernel, question.goal), code, plan_of, Budget())
     assert estimate(problem, plan).feasible
+
+
+def test_where_nothing_has_room_for_all_that_is_missed_less_is_left_free() -> None:
+    # Two stages have room, and none has so much beside its own as the two replicas lack.
+    problem = replicas_without_room(25_000)
+    plan = ExactPlanner().plan(problem, Budget())
+    assert estimate(problem, plan).feasible
+    assert len({stage.first_layer for stage in plan.stages}) == 2
+
+
+@pytest.mark.parametrize("planner", ["exact", "auto"])
+def test_more_memory_makes_no_plan_slower_and_ends_none(planner: str) -> None:
+    steps_s = []
+    for memory_bytes in (LEAST_BYTES, 24_500, 27_000, 30_000, 35_500, ENOUGH_BYTES):
+        result = place(replicas_without_room(memory_bytes), planner, budget=Budget(50))
+        steps_s.append(result.estimate.step_time_s)
+    assert steps_s == sorted(steps_s, reverse=True)
+    assert steps_s[0] > steps_s[-1]

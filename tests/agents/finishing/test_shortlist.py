@@ -15,6 +15,8 @@ from heterps_envs.closed_form.kernel_tables import kernel_tables
 from heterps_envs.closed_form.objective import Goal
 from heterps_envs.closed_form.placement import PlacedStage, encode
 from heterps_envs.problem import Problem
+from heterps_envs.simulator.simulate import is_feasible
+from tests.agents.replicas_without_room import replicas_without_room
 
 MakeProblem = Callable[..., Problem]
 
@@ -86,3 +88,16 @@ def test_a_limit_of_stages_leaves_the_first_placements(make_problem: MakeProblem
     assert len(slow) > LEAST_SIMULATIONS
     assert not np.array_equal(found.code, fast)
     assert np.array_equal(chosen(problem, [*slow, fast]).code, fast)
+
+
+def test_where_nothing_fits_as_simulated_the_exact_solver_finds_what_does() -> None:
+    problem = replicas_without_room(30_000)
+    question = Question.of(problem, Budget())
+    optimum = solve(question.kernel, question.goal).code
+    assert optimum is not None
+    settings = Simulations("test")
+    alone = best_simulated(problem, question, [optimum], settings)
+    found = best_simulated(problem, question, [optimum], settings._replace(solves_s=1.0))
+    assert not is_feasible(problem, alone.plan)
+    assert is_feasible(problem, found.plan)
+    assert found.plan.planner == "test"
