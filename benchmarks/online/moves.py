@@ -15,9 +15,9 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import RunSettings
 from heterps_configs.library import load_cluster, load_profile
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.online.correction import StageMeasurement, correct
 from heterps_envs.online.equal_devices import keep_in_place
-from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import Move, move_s, moved_bytes, state_moves
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from heterps_configs.documents.job import Strategy
+from heterps_envs.arrays import Floats
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.device_classes import MAX_CLASSES, NodesApart
 from heterps_envs.problem_layers import ProblemLayers
@@ -58,7 +59,6 @@ class Problem(ProblemLayers):
         )
         counts = np.array([entry.count for entry in self.classes], dtype=np.int64)
         rule = self.memory_rule
-        memory = np.array([self.usable_bytes(entry.devices[0].name) for entry in self.classes])
         rings = None
         if self.has_equal_nodes and self.nodes_apart not in ("all", "each"):
             rings = self.links.rings(
@@ -76,7 +76,7 @@ class Problem(ProblemLayers):
             activation_bytes=rule.activation_bytes,
             output_bytes=output,
             device_count=counts,
-            memory_bytes=np.maximum(memory - rule.reserve_bytes, 0.0),
+            memory_bytes=np.maximum(self.bytes_beside_reserve, 0.0),
             price_usd_per_hour=np.array(
                 [entry.devices[0].price_usd_per_hour for entry in self.classes]
             ),
@@ -84,6 +84,12 @@ class Problem(ProblemLayers):
             inverse_bandwidth_s_per_byte=inverse_bandwidth,
             rings=rings,
         )
+
+    @cached_property
+    def bytes_beside_reserve(self) -> Floats:
+        """(T,) of a device of each class, but for what a stage leaves free; below 0: it lacks."""
+        memory = np.array([self.usable_bytes(entry.devices[0].name) for entry in self.classes])
+        return np.asarray(memory - self.memory_rule.reserve_bytes)
 
     @cached_property
     def bounding_tables(self) -> CostTables:

@@ -17,12 +17,13 @@ from heterps_agents.plan_choices.divided_state import choose_divided
 from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
 from heterps_agents.plan_choices.interleaving import interleave
 from heterps_agents.plan_choices.reduce_choice import choose_reduce
+from heterps_agents.search.uniform import Uniform
 from heterps_configs.arguments import check_type
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.placement import check_plan
-from heterps_envs.closed_form.usable import on_usable_devices
+from heterps_envs.closed_form.usable import on_usable_devices, where_layers_fit
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_envs.step_bounds.executable import executable_bound
@@ -48,7 +49,8 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
         InfeasibleError: No plan keeps memory and the throughput floor.
     """
     if problem.strategy.is_plain:
-        problem = on_usable_devices(problem)
+        asks_simulator = isinstance(planner, System | Uniform)
+        problem = where_layers_fit(problem) if asks_simulator else on_usable_devices(problem)
     own_cost: OwnCost | None = None
     if isinstance(planner, System):
         plan, own_cost = planner.answer(problem, budget)

@@ -48,7 +48,7 @@ def place_without_bound(
         if asked.strategy.chooses_micro_batch:
             return _over_sizes(asked, planner, own)
         result = with_divided_state(place_one_size(asked, planner, own), planner)
-        return result, [result.problem]
+        return result, [asked]  # devices that planners leave out count for the bound of all plans
 
     return place_above_floor(problem, place, budget, planner.name)
 

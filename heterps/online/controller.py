@@ -22,10 +22,10 @@ from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import OnlineSettings
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.online.correction import ProblemBelief, StageMeasurement, drift
 from heterps_envs.online.drift_monitor import DriftEvent
 from heterps_envs.online.equal_devices import keep_in_place
-from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import move_s, pays_back, state_moves
 from heterps_envs.problem import PLAIN, Problem
 from heterps_runtime.specification.build import why_not_run

@@ -26,7 +26,7 @@ from heterps_agents.recovery.problem import with_missing_devices
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import ElasticSettings
 from heterps_configs.errors import HeterpsError
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_runtime.elastic.records import MembershipChange
 from heterps_runtime.run.hooks import PlanUpdate

@@ -72,12 +72,13 @@ def compare(
     limits = evaluations, seconds, cpu_seconds
     Budget(*limits)  # refused before any planner runs
     objects, left_out = _chosen(problem, _several(planners), limits, seed, with_all)
+    asked = problem
     if problem.strategy.is_plain:
         problem = on_usable_devices(problem)
     answers = _answers(problem, objects, limits, on_start)
     if not answers.results:
         raise next(iter(answers.failures.values())).error
-    judged = judge(problem, answers)
+    judged = judge(problem, answers, asked)
     grouped = {each.name for each in objects if getattr(each, "makes_groups", False)}
     return Comparison(
         problem,

@@ -56,12 +56,13 @@ class Judged(NamedTuple):
     executable_s: float | None
 
 
-def judge(problem: Problem, answers: Answers) -> Judged:
+def judge(problem: Problem, answers: Answers, asked: Problem) -> Judged:
     """Rows in the order of the planners, and what their gaps are measured against.
 
     Args:
-        problem: What was asked.
+        problem: What planners look at.
         answers: At least one of them a plan.
+        asked: The same with devices that planners leave out: the bound of all plans counts them.
     """
     results, is_open = answers.results, problem.strategy != PLAIN
     reference, is_proven = (None, False) if is_open else _reference(problem, results)
@@ -78,7 +79,7 @@ def judge(problem: Problem, answers: Answers) -> Judged:
         }
     asked_all = {name: result for name, result in results.items() if name not in answers.without}
     near_s = near_best_s(answers.curves)
-    executable_s = _executable_s(problem, asked_all, reference)
+    executable_s = _executable_s(asked, asked_all, reference)
     rows = [
         replace(
             _row(problem, name, results, answers.failures, executable_s),

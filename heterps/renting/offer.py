@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from heterps_configs.documents.cluster import Device
 from heterps_configs.errors import HeterpsError, UnknownNameError
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 
 

@@ -9,7 +9,7 @@ from heterps.renting.bundles import Bundle, chains
 from heterps.renting.offer import Offer
 from heterps.renting.sizes import with_open_sizes
 from heterps_envs.closed_form.bounds import least_cost
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 
 # Sets that cost so many times the budget are looked at, for plans that leave devices idle.

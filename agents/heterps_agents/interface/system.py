@@ -10,7 +10,7 @@ from heterps_agents.interface.planner import Budget
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
 from heterps_envs.closed_form.bounds import bound_for
-from heterps_envs.closed_form.usable import on_usable_devices
+from heterps_envs.closed_form.usable import where_layers_fit
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 
@@ -84,7 +84,7 @@ class System(ABC):
             HeterpsError: It cannot express the problem, or that is too large for it.
         """
         asked = problem if self.chooses_options else problem.plain
-        asked = on_usable_devices(asked) if asked.strategy.is_plain else asked
+        asked = where_layers_fit(asked) if asked.strategy.is_plain else asked
         # The methods have one link for the devices of a class.
         problem = asked.by_node
         reason = self.why_not(problem)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 
 # With fewer devices, or of fewer kinds, the search over all of them sees these plans, too.

@@ -17,7 +17,7 @@ from heterps_agents.recovery.losses import likely_losses
 from heterps_agents.recovery.model import Prediction, Situation, at_step
 from heterps_agents.recovery.pages import Page, Request
 from heterps_configs.documents.plan import Plan
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 
 # Changes that are prepared; beyond, the book would be out of date before it was full.

@@ -13,7 +13,7 @@ from heterps_agents.recovery.model import Situation, predict
 from heterps_agents.recovery.pages import Page, Request
 from heterps_agents.recovery.plans import FULL, full_plan, recovery_predictions
 from heterps_configs.errors import HeterpsError
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 
 # Once there are plans for all changes, the likeliest are planned anew with this effort.
 CAREFUL_EFFORT = "normal"

@@ -21,7 +21,7 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.bounds import placements_bound_s
-from heterps_envs.closed_form.usable import on_usable_devices
+from heterps_envs.closed_form.usable import where_layers_fit
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate, is_feasible, simulated_step_time_s
 
@@ -78,7 +78,7 @@ class Uniform:
             InfeasibleError: None keeps memory and the throughput floor; says what is missing where
                 least is.
         """
-        problem = on_usable_devices(problem) if problem.strategy.is_plain else problem
+        problem = where_layers_fit(problem) if problem.strategy.is_plain else problem
         found = best_uniform(problem, budget, self.seed)
         if found is None:
             raise InfeasibleError(f"{self.name}: {_why_none(problem)}")

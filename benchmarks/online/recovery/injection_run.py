@@ -45,7 +45,7 @@ from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, ElasticSettings, RunSettings
 from heterps_configs.documents.yaml_files import write_text
 from heterps_configs.errors import NotEnoughDevicesError
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_runtime.elastic import worker as elastic_worker

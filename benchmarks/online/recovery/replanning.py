@@ -23,7 +23,7 @@ from heterps_agents.recovery.plans import recovery_predictions
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import NotEnoughDevicesError
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_runtime.elastic.records import MembershipChange
 

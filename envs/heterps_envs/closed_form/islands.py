@@ -53,7 +53,7 @@ def no_island_holds_it(problem: Problem, tables: CostTables) -> bool:
     view = problem if tables.options is None else problem.views[-1]
     held = (_counts(view, island) for island in islands)
     return not any(
-        _may_hold(tables, counts) for counts in {each.tobytes(): each for each in held}.values()
+        may_hold(tables, counts) for counts in {each.tobytes(): each for each in held}.values()
     )
 
 
@@ -62,8 +62,15 @@ def _counts(view: Problem, island: frozenset[str]) -> Integers:
     return np.array([sum(d.name in island for d in entry.devices) for entry in view.classes])
 
 
-def _may_hold(tables: CostTables, counts: Integers) -> bool:
-    """Whether so many devices of each class may have room for the model."""
+def may_hold(tables: CostTables, counts: Integers) -> bool:
+    """Whether so many devices of each class may have room for the model.
+
+    Where `is_searchable`, they have, as planners count memory.
+
+    Args:
+        tables: The problem's.
+        counts: (T,)
+    """
     own = replace(tables, device_count=counts)
     devices, usable = own.stage_options.devices_of_option, layers_that_fit(own)
     usable &= own.most_replicas > 0

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from heterps_configs.documents.plan import Plan
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from heterps_envs.spot.availability import SpotMoment

@@ -20,7 +20,7 @@ from heterps_agents.recovery.pages import Request
 from heterps_agents.recovery.plans import FULL
 from heterps_agents.recovery.worker import better, page, pages
 from heterps_configs.documents.plan import Plan
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from tests.agents.recovery.test_rules import check, plan_of
 from tests.uneven_problems import MakeProblem

@@ -8,7 +8,7 @@ from heterps_agents.recovery.model import Situation, best_of, describe, predict
 from heterps_agents.recovery.plans import FULL, UNCHANGED, recovery_predictions
 from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import NotEnoughDevicesError
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.online.state_moves import move_s, moved_bytes, state_moves
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate

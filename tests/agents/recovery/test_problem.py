@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from heterps_agents.recovery.problem import with_missing_devices
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from tests.agents.slowed import slowed_problem
 from tests.uneven_problems import MakeProblem
 

@@ -12,8 +12,8 @@ from heterps_agents.recovery.rules import RULES, borrow, merge, simple, template
 from heterps_configs.documents.plan import Pipeline, Plan
 from heterps_configs.documents.stage import Stage
 from heterps_configs.errors import HeterpsError
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.closed_form.placement import PlacedStage, check_plan
-from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import estimate

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from heterps_configs.documents.cluster import Cluster, HostTimes, Link, LinkOverride
 from heterps_configs.documents.plan import Plan
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.closed_form.placement import PlacedStage
 from heterps_envs.online.equal_devices import keep_in_place
-from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import CHUNK_BYTES, moved_bytes, state_moves
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.simulate import estimate

@@ -17,8 +17,8 @@ from heterps_configs.documents.cluster import (
     Node,
 )
 from heterps_configs.documents.plan import LayerRange, Plan
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.online.equal_devices import keep_in_place
-from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.online.state_moves import (
     CHUNK_BYTES,
     Move,

@@ -15,9 +15,9 @@ from heterps_configs.documents.job import Job
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import OnlineSettings
 from heterps_configs.library import load_cluster
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.online.correction import StageMeasurement
 from heterps_envs.online.drift_monitor import DriftEvent, Subject
-from heterps_envs.online.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate, simulate
 from tests.heterps.small_profiles import blocks_profile

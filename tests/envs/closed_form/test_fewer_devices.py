@@ -8,7 +8,7 @@ import pytest
 
 from heterps_configs.errors import HeterpsError
 from heterps_configs.library import load_cluster
-from heterps_envs.online.fewer_devices import without_devices
+from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import estimate
 from tests.envs.small_problems import chain_problem, plan_of
