@@ -74,11 +74,33 @@ def _device_map(problem: Problem, place_of_layer: Mapping[int, Place]) -> dict[s
     if source is None:
         raise HeterpsError(f"accelerate: {problem.profile.name} does not say how it is built")
     module = build_module(source)
-    layers = parameter_layers(layers_of(record(source, module, problem.job.micro_batch_size)))
-    place_of = {name: place_of_layer[users[0]] for name, users in layers.items()}
+    layers = layers_of(record(source, module, problem.job.micro_batch_size))
+    first_layer = {name: users[0] for name, users in parameter_layers(layers).items()}
+    named = _layer_of_parameters(module, first_layer)
+    place_of = {name: place_of_layer[layer] for name, layer in named.items()}
+    for index, layer in enumerate(layers):
+        for unit in layer.name.split("+"):
+            if not any(name.startswith(f"{unit}.") for name in named):
+                place_of.setdefault(f"{unit}.", place_of_layer[index])
     found: dict[str, Place] = {}
     _descend(module, "", place_of, place_of_layer[0], found)
     return found
+
+
+def _layer_of_parameters(module: nn.Module, first_layer: Mapping[str, int]) -> dict[str, int]:
+    """The layer where each parameter is, by all of its names.
+
+    accelerate has a shared parameter on one device, with the whole of each module that has it.
+    """
+    name_of = {id(parameter): name for name, parameter in module.named_parameters()}
+    layer_of = dict(first_layer)
+    for part in module.modules():
+        own = [name_of[id(parameter)] for parameter in part.parameters(recurse=False)]
+        is_leaf = next(part.children(), None) is None
+        for name in own if is_leaf else ():
+            layer_of[name] = min(layer_of[other] for other in own)
+    every = module.named_parameters(remove_duplicate=False)
+    return {name: layer_of[name_of[id(parameter)]] for name, parameter in every}
 
 
 def _descend(
@@ -90,7 +112,7 @@ def _descend(
 ) -> None:
     """Puts a module where all its parameters are; else its children, one by one.
 
-    What has none goes to the front: tables of positions, dropout.
+    What has none, and is no part of a layer, goes to the front: tables of positions.
     """
     inside = f"{path}." if path else ""
     own = {place for name, place in place_of.items() if name.startswith(inside)}

@@ -41,14 +41,25 @@ def places_of_layers(
 ) -> list[Place]:
     """Of each layer from front to back.
 
+    accelerate keeps modules together that share a parameter: of a layer that shares one, such a
+    module is where the other layer is, and the layer is where its other modules are.
+
     Raises:
         HeterpsError: A layer is at no place, or at two.
     """
-    return [_place_of(layer.name, device_map, source) for layer in profile.layers]
+    found = [_modules_at(layer.name, device_map) for layer in profile.layers]
+    for owner, users in profile.tied_layers.items():
+        for user in users:
+            elsewhere = {p: path for p, path in found[user].items() if p not in found[owner]}
+            found[user] = elsewhere or found[user]
+    return [
+        _only_place(layer.name, places, source)
+        for layer, places in zip(profile.layers, found, strict=True)
+    ]
 
 
-def _place_of(name: str, device_map: Mapping[str, Place], source: str) -> Place:
-    """The place of all modules that a layer is made of; `a+b` are two."""
+def _modules_at(name: str, device_map: Mapping[str, Place]) -> dict[Place, str]:
+    """The places of all modules that a layer is made of, with one of each; `a+b` are two."""
     found = dict[Place, str]()
     for part in name.split("+"):
         above = [path for path in device_map if _is_in(part, path)]
@@ -58,6 +69,10 @@ def _place_of(name: str, device_map: Mapping[str, Place], source: str) -> Place:
         for path in device_map:
             if path != part and path and _is_in(path, part):
                 found.setdefault(device_map[path], path)
+    return found
+
+
+def _only_place(name: str, found: Mapping[Place, str], source: str) -> Place:
     if len(found) == 1:
         return next(iter(found))
     if not found:
