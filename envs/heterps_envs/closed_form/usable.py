@@ -14,9 +14,9 @@ import numpy as np
 
 from heterps_configs.units import bytes_text
 from heterps_envs.closed_form.fewer_devices import without_devices
-from heterps_envs.closed_form.formula import in_flight
 from heterps_envs.closed_form.islands import may_hold
 from heterps_envs.closed_form.layer_needs import layers_that_fit
+from heterps_envs.closed_form.stage_formula import in_flight
 from heterps_envs.cost_tables import CostTables
 from heterps_envs.device_classes import DeviceClass
 from heterps_envs.problem import Problem
