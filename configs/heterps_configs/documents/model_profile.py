@@ -149,6 +149,7 @@ class ModelProfile(Document):
             "sent": (),
             "shared_bytes": 0,
             "constant_bytes": 0,
+            "attention_matrix_bytes": 0,
             "buffer_bytes": 0,
             "frozen_parameters": 0,
             "cast_bytes": None,

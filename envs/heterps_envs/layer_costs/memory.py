@@ -80,9 +80,13 @@ def _column(
     zeros = np.zeros(profile.num_layers)
     alone = _measured(profile, entry, job, "activation_bytes")
     shared = _measured(profile, entry, job, "shared_bytes")
+    # Of an emulated GPU the kernels are those of its host.
+    is_gpu = entry.kind == "gpu" and entry.emulation is None
+    if not is_gpu:
+        matrices = np.array([layer.attention_matrix_bytes for layer in profile.layers])
+        traced_own = traced_own + matrices * job.micro_batch_size
     # Only on a GPU does workspace come out of the memory that the limit is for: on a CPU it is the
     # host's, and limits of emulated devices leave it out as well.
-    is_gpu = entry.kind == "gpu" and entry.emulation is None
     workspace = _measured(profile, entry, job, "peak_bytes") if is_gpu else None
     if shared is None:
         scale = profile.activation_scale(job.dtype)

@@ -47,6 +47,7 @@ def layers_by_batch(
             forward_flops=layer.forward_flops,
             backward_flops=layer.backward_flops,
             activation_bytes=layer.activation_bytes,
+            attention_matrix_bytes=layer.attention_matrix_bytes,
             memory_traffic_bytes=layer.memory_traffic_bytes,
             deferred_bytes=layer.deferred_bytes or 0,
             forward_sums=(leaving,) if leaving else (),

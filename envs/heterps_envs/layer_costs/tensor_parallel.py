@@ -166,6 +166,7 @@ def _split_layer(layer: LayerProfile, degree: int, share: Share) -> LayerProfile
         activation_bytes=held.of("activation_bytes", layer.activation_bytes),
         memory_traffic_bytes=held.of("memory_traffic_bytes", layer.memory_traffic_bytes),
         shared_bytes=held.of("shared_bytes", layer.shared_bytes),
+        attention_matrix_bytes=held.of("attention_matrix_bytes", layer.attention_matrix_bytes),
         deferred_bytes=None
         if layer.deferred_bytes is None
         else held.of("deferred_bytes", layer.deferred_bytes),

@@ -22,6 +22,7 @@ _NEWER_FIELDS = (
     "cast_bytes",
     "tensor_split",
     "constant_bytes",
+    "attention_matrix_bytes",
     "frozen_parameters",
     "matrix_products",
     "num_kernels",

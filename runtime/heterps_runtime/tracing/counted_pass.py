@@ -163,6 +163,10 @@ class _Counter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Logs the products of one attention kernel of the forward pass."""
         self._costs.products.note_attention(self.current_call(), query, key, value)
 
+    def note_matrix(self, like: Tensor, num_bytes: float) -> None:
+        """Logs what a CPU keeps of an attention beside what a GPU's kernel keeps."""
+        self._costs.log.matrices.append((self.current_call(), memory_of(like), num_bytes))
+
     def charge(self, call: int, is_backward: bool, flops: float) -> None:
         """Adds FLOPs to a call."""
         sums = self._costs.backward_flops if is_backward else self._costs.forward_flops

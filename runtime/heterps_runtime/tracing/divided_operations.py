@@ -32,7 +32,7 @@ _LOSSES = frozenset({"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
 # Of a layer's numbers, those that are counted operation by operation.
 Counted = Literal[
     "forward_flops", "backward_flops", "activation_bytes", "memory_traffic_bytes",
-    "shared_bytes", "deferred_bytes",
+    "shared_bytes", "deferred_bytes", "attention_matrix_bytes",
 ]  # fmt: skip
 
 
@@ -98,6 +98,7 @@ class Division:
             ("activation_bytes", log.saved),
             ("shared_bytes", log.shared),
             ("deferred_bytes", log.deferred),
+            ("attention_matrix_bytes", log.matrices),
         )
         for number, entries in kept:
             for call, memory, size in entries:

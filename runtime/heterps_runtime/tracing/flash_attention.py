@@ -34,6 +34,15 @@ class Counter(Protocol):
         """Logs the products of one attention kernel of the forward pass."""
         ...
 
+    def note_matrix(self, like: Tensor, num_bytes: float) -> None:
+        """Logs what a CPU keeps of an attention beside what a GPU's kernel keeps.
+
+        Args:
+            like: A tensor that a group splits as it splits that.
+            num_bytes: Of the whole batch.
+        """
+        ...
+
     def note(
         self,
         call: int,
@@ -61,6 +70,7 @@ class _FlashAttention(torch.autograd.Function):
         counter: Counter,
         recorder: Recorder,
         mask: Tensor | None,
+        has_dropout: bool,
         query: Tensor,
         key: Tensor,
         value: Tensor,
@@ -83,6 +93,8 @@ class _FlashAttention(torch.autograd.Function):
         counter.note(
             counter.current_call(), False, ATTENTION, False, flops, (query, key, value), made
         )
+        if has_dropout:
+            counter.note_matrix(logsumexp, _matrix_bytes(query, key, value))
         # A mask that came over a cut counts where it came from.
         own_mask = mask if mask is not None and recorder.is_constant(mask) else None
         ctx.save_for_backward(query, key, value, output, logsumexp, own_mask)
@@ -97,7 +109,19 @@ class _FlashAttention(torch.autograd.Function):
         counter.note(
             counter.current_call(), True, ATTENTION, False, flops, (query, key, value), made
         )
-        return None, None, None, *made
+        return None, None, None, None, *made
+
+
+def _matrix_bytes(query: Tensor, key: Tensor, value: Tensor) -> float:
+    """What a CPU keeps where attention has dropout, which its flash kernel cannot do.
+
+    Step by step it keeps the matrix, its random mask, and their product, all in float32, as copies
+    of its factors are.
+    """
+    matrix = query.numel() // query.shape[-1] * key.shape[-2]
+    size = torch.float32.itemsize
+    factors = sum(each.numel() * (size - each.element_size()) for each in (query, key, value))
+    return float(3 * matrix * size + factors)
 
 
 class FlashAttentionMode(TorchFunctionMode):
@@ -116,11 +140,12 @@ class FlashAttentionMode(TorchFunctionMode):
                 # positions: CPUs then compute step by step, and keep the matrix.
                 with sdpa_kernel(SDPBackend.MATH):
                     return func(*args, **kwargs)
+            dropout = args[4] if len(args) > 4 else kwargs.get("dropout_p", 0.0)
             names = ("query", "key", "value")[len(args) :]
             tensors = (*args[:3], *(kwargs[name] for name in names))
             if (target := autocast_format(tensors[0])) is not None:
                 tensors = tuple(tensor.to(target) for tensor in tensors)
             return _FlashAttention.apply(  # type: ignore[no-untyped-call]
-                self._counter, self._recorder, mask, *tensors
+                self._counter, self._recorder, mask, dropout > 0.0, *tensors
             )
         return func(*args, **kwargs)

@@ -100,6 +100,8 @@ class OperationLog:
         saved: Call, memory and bytes of what is kept for the backward pass.
         shared: The same of what is of no sample.
         deferred: The same of what a zero-bubble schedule holds.
+        matrices: The same of what CPUs alone keep of attention with dropout; the memory is that of
+            a tensor which a group splits likewise.
         experts: Calls of modules that hold experts.
         alive: Keeps memory from being given out again.
     """
@@ -108,6 +110,7 @@ class OperationLog:
     saved: list[tuple[int, int, float]] = field(default_factory=list)
     shared: list[tuple[int, int, float]] = field(default_factory=list)
     deferred: list[tuple[int, int, float]] = field(default_factory=list)
+    matrices: list[tuple[int, int, float]] = field(default_factory=list)
     experts: list[ExpertsCall] = field(default_factory=list)
     alive: list[Any] = field(default_factory=list)
 

@@ -44,7 +44,8 @@ def trace(
     """Traces a module whose parameters are on the meta device.
 
     All costs are for one sample. A causal mask is not discounted; scaled dot-product attention is
-    charged as a flash kernel, the loss to the last layer.
+    charged as a flash kernel, the loss to the last layer. What CPUs keep of attention with dropout
+    is counted apart.
 
     Args:
         module: From `build_module(source, dtype=dtype)`.
@@ -150,6 +151,10 @@ def _layer_profiles(
             shared_bytes=sum(costs.shared_bytes.get(call, 0.0) for call in calls)
             - sum(constants.get(call, 0.0) for call in calls),
             constant_bytes=sum(constants.get(call, 0.0) for call in calls),
+            attention_matrix_bytes=sum(
+                size for call, _, size in costs.log.matrices if call in calls
+            )
+            / batch_size,
             buffer_bytes=_buffer_bytes(
                 module, {part.path for part in unit_calls(recording, layer)}
             ),

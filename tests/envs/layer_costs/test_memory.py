@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heterps.planning.problems import load_problem
+from heterps_envs.problem import Problem
 
 
 @settings(max_examples=20)
@@ -27,3 +28,14 @@ def test_stages_that_follow_one_another_keep_what_each_of_them_keeps(
             for kind in range(len(problem.classes)):
                 own = problem.layer_memory.kept_bytes(start, end - 1, kind, recomputed)
                 assert found[row, kind] == pytest.approx(own)
+
+
+def test_an_attention_matrix_is_kept_on_cpus_and_by_emulated_gpus_alone() -> None:
+    for cluster, added in (("a100-v100-t4", 0.0), ("local-emulated", 4000.0)):
+        plain = load_problem("gpt2", cluster, global_batch_size=8, micro_batch_size=4)
+        layers = [layer.changed(attention_matrix_bytes=1000.0) for layer in plain.profile.layers]
+        profile = plain.profile.changed(layers=layers)
+        random = Problem(profile=profile, cluster=plain.cluster, job=plain.job)
+        # The first layer, an embedding, keeps less than its inputs.
+        more = (random.layer_memory.own_bytes - plain.layer_memory.own_bytes)[1:]
+        assert more == pytest.approx(np.full_like(more, added)), cluster

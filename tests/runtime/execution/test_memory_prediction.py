@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from heterps_configs.documents.base import Dtype
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
@@ -65,6 +66,25 @@ def test_attention_with_learned_distances_keeps_its_matrix_and_its_masks() -> No
     timeline = memory_timeline(PreparedPlan(problem, plan, build_schedule(problem, plan)))
     (report, _), *_ = measure_memory(profile, plan, problem.cluster).values()
     assert timeline.peak_bytes[0] == pytest.approx(report.peak_bytes, rel=0.06)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_attention_with_dropout_keeps_its_matrix_on_a_cpu(dtype: Dtype) -> None:
+    """As traced: a flash kernel of a CPU makes no random mask, so it is done step by step there."""
+    peaks = {}
+    for dropout in (0.0, 0.1):
+        source = huggingface_source({**CONFIGS["gpt2"], "attn_pdrop": dropout}, sequence_length=64)
+        usual = problem_of("gpt2")
+        profile, size = trace_source(source, "gpt2", dtype), usual.job.micro_batch_size
+        job = usual.job.changed(global_batch_size=size, schedule="gpipe", dtype=dtype)
+        problem = Problem(profile=profile, cluster=usual.cluster, job=job)
+        plan = chain_of(problem)
+        timeline = memory_timeline(PreparedPlan(problem, plan, build_schedule(problem, plan)))
+        (report, _), *_ = measure_memory(profile, plan, problem.cluster).values()
+        peaks[dropout] = timeline.peak_bytes[0], report.peak_bytes
+    (plain, plain_measured), (random, random_measured) = peaks.values()
+    assert random - plain == pytest.approx(random_measured - plain_measured, rel=0.02)
+    assert random == pytest.approx(random_measured, rel=0.03)
 
 
 def test_what_zero_bubble_puts_off_is_never_predicted_too_small() -> None:

@@ -50,6 +50,8 @@ class LayerProfile(Document):
             rotary tables): a stage keeps the largest of its layers'.
         constant_bytes: Kept besides, of no sample either, by this layer alone (how far positions
             are apart).
+        attention_matrix_bytes: Kept besides on CPUs alone, one sample, in float32 whatever the
+            dtype: attention with dropout keeps its matrix there, and kernels of GPUs do not.
         deferred_bytes: What a zero-bubble schedule holds between the two parts of a backward pass,
             one sample: inputs of linear layers and convolutions, and the gradients of their
             outputs; None when it is not known.
@@ -91,6 +93,7 @@ class LayerProfile(Document):
     saved_output_bytes: Bytes | None = None
     shared_bytes: Bytes = 0
     constant_bytes: Bytes = 0
+    attention_matrix_bytes: Bytes = 0
     deferred_bytes: Bytes | None = None
     sent: tuple[tuple[PositiveCount, Bytes], ...] = ()
     buffer_bytes: WholeBytes = 0

@@ -25,6 +25,7 @@ class DividedNumbers(Document):
         sparse_parameters: Of its `sparse_parameters`.
         tied_parameters: Of its `tied_parameters`.
         shared_bytes: Of its `shared_bytes`.
+        attention_matrix_bytes: Of its `attention_matrix_bytes`.
         deferred_bytes: Of its `deferred_bytes`.
     """
 
@@ -36,6 +37,7 @@ class DividedNumbers(Document):
     sparse_parameters: Parameters = 0
     tied_parameters: Parameters = 0
     shared_bytes: Bytes = 0
+    attention_matrix_bytes: Bytes = 0
     deferred_bytes: Bytes = 0
 
 
