@@ -158,6 +158,8 @@ def _drift_text(phase: Phase) -> str:
     """That figures are of the steps before a drift, and what steps took since; empty: no drift."""
     if phase.drifted_from is None or phase.drifted_step_time_s is None:
         return ""
+    if phase.began_drifted:
+        return " under an older drift that its prediction did not know"
     since = f"since step {phase.drifted_from + 1} {seconds_text(phase.drifted_step_time_s)}"
     return f" before a drift; {since}"
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from heterps_configs.documents.estimate import MemoryCurve
+from heterps_configs.documents.run_events import RunEvent
 from heterps_envs.problem import Problem
 from heterps_runtime.execution.measured_memory import measured_curve
 from heterps_runtime.process.memory_report import MemoryReport
@@ -61,6 +62,24 @@ class RunRecord:
         known = [at - offset for at in self.drifts]
         found += [at for at in known if steps.start + WARM_UP_STEPS < at < steps.stop]
         return range(steps.start, min(found, default=steps.stop))
+
+    def begins_slowed(self, generation: int) -> bool:
+        """Whether a slowdown from before a plan's first step is one that its prediction ignores."""
+        start = self.steps(generation).start + self.specification.first_step
+        slowed = [each for each in self.specification.slowdowns if (each.step or 0) <= start]
+        own = self.generations[generation] if slowed else None
+        return own is not None and any(
+            {*(each.link or (each.subject,))} <= {*own.plan.devices}
+            and not self._is_known(each, own.problem)
+            for each in slowed
+        )
+
+    def _is_known(self, slowdown: RunEvent, problem: Problem) -> bool:
+        """Whether a run has corrected what it believes of a device; of a link it never does."""
+        if slowdown.link is not None:
+            return False
+        name = slowdown.subject
+        return problem.device_named[name].type != self.problem.device_named[name].type
 
     def median_step_time_s(self, generation: int) -> float:
         """Measured, over the steady steps of a plan."""
@@ -122,7 +141,11 @@ def _phases(record: RunRecord) -> tuple[Phase, ...]:
     drifted = {
         step
         for number in set(done.generations)
-        for step in range(record.steady_steps(number).stop, record.steps(number).stop)
+        for step in (
+            record.steps(number)
+            if record.begins_slowed(number)
+            else range(record.steady_steps(number).stop, record.steps(number).stop)
+        )
     }
     return phases_of(
         done.step_times_s, done.generations, plans, record.specification.first_step, drifted

@@ -32,9 +32,10 @@ class Phase(Document):
         first_step: Of the phase, counted from the beginning of training.
         num_steps: Of the phase.
         num_counted_steps: Those that the means are means of: no warm-up steps, where there are
-            others. Of a plan, no steps since a drift, which its prediction does not know; of the
-            whole run, these too: a user waits for them.
-        num_drifted_steps: Those since a drift, at the end of a plan's steps.
+            others. Of a plan, no steps since a drift, which its prediction does not know, unless
+            all of them are; of the whole run, these too: a user waits for them.
+        num_drifted_steps: Those since a drift, at the end of a plan's steps; all of them where it
+            is older than the plan.
         predicted_step_time_s: Mean of what was predicted.
         measured_step_time_s: Mean of what was measured.
         relative_error: Predicted over measured, minus 1.
@@ -59,6 +60,11 @@ class Phase(Document):
             return None
         return self.first_step + self.num_steps - self.num_drifted_steps
 
+    @property
+    def began_drifted(self) -> bool:
+        """Of a plan: whether none of its steps is from before a drift."""
+        return self.drifted_step_time_s is not None and self.num_drifted_steps == self.num_steps
+
 
 def phases_of(
     step_times_s: Sequence[float],
@@ -74,8 +80,7 @@ def phases_of(
         generations: Its plan.
         plans: Planner, and predicted seconds of a step, of each plan.
         first_step: Number of the first step.
-        drifted: Indices of the steps since a drift under their plan; some steps of each plan are
-            none of them.
+        drifted: Indices of the steps since a drift that the prediction of their plan ignores.
     """
     steps_of: dict[int, list[int]] = {}
     for index, generation in enumerate(generations):
@@ -83,7 +88,7 @@ def phases_of(
     parts: list[tuple[int | None, list[int], list[int]]] = []
     waited_for: list[int] = []
     for number, steps in steps_of.items():
-        steady = [step for step in steps if step not in drifted]
+        steady = [step for step in steps if step not in drifted] or steps
         parts.append((number, steps, warm_steps(generations, steady)))
         waited_for += warm_steps(generations, steps)
     parts.append((None, list(range(len(generations))), waited_for))

@@ -95,6 +95,17 @@ def test_a_prediction_is_compared_with_the_steps_before_the_drift_that_it_does_n
     assert first.drifted_from == 9
 
 
+def test_a_plan_that_began_after_an_unknown_drift_says_so() -> None:
+    times_s = [0.1] * 4 + [0.3] * 2 + [0.4] * 6
+    result = result_of(times_s, [0] * 6 + [1] * 6, drifted=range(4, 12))
+    assert step_time_lines(result)[2:] == [
+        "  plan 2    steps 7-12 by recovery: predicted 200 ms, measured 400 ms (-50.0 %) under an "
+        "older drift that its prediction did not know",
+        "mean        of 8 steps: predicted 150 ms, measured 300 ms (-50.0 %); 8 since a drift that "
+        "their prediction did not know",
+    ]
+
+
 def test_a_plan_of_warm_up_steps_alone_counts_them() -> None:
     phases = phases_of([0.5] + [0.1] * 5, [0] + [1] * 5, {0: ("a", 1.0), 1: ("b", 0.1)}, 0)
     assert [phase.num_counted_steps for phase in phases] == [1, 3, 4]

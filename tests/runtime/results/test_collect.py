@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import RunSettings
+from heterps_envs.online.belief import Factors
+from heterps_envs.online.corrected_devices import corrected
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.results.collect import RunRecord
+from heterps_runtime.results.generation import Generation
 from heterps_runtime.results.progress import DoneSteps
 from heterps_runtime.specification.build import build_specification
 from tests.runtime.elastic.small_runs import chain, elastic_problem
@@ -31,7 +37,7 @@ def _record(first_step: int, slow_from: int | None, drifts: Sequence[int] = ()) 
     return RunRecord(
         problem=problem,
         specification=specification.changed(first_step=first_step, slowdowns=slow),
-        generations=(),
+        generations=[Generation.of(problem, plan, build_schedule(problem, plan))] * 2,
         done=done,
         switches=(),
         evaluations=(),
@@ -45,6 +51,22 @@ def test_steps_after_the_first_slowdown_count_only_where_a_plan_has_no_others() 
     assert record.steady_steps(0) == range(3)
     assert record.steady_steps(1) == range(4, 6)
     assert _record(first_step=10, slow_from=None).steady_steps(0) == range(4)
+
+
+def test_a_slowdown_from_before_a_plan_is_a_drift_that_its_prediction_ignores() -> None:
+    record = _record(first_step=10, slow_from=13)
+    assert not record.begins_slowed(0)
+    assert record.begins_slowed(1)
+    assert not _record(first_step=10, slow_from=None).begins_slowed(1)
+
+
+def test_a_plan_made_for_a_corrected_device_knows_its_slowdown() -> None:
+    record = _record(first_step=10, slow_from=13)
+    layers = np.full(record.problem.profile.num_layers, 2.0)
+    problem = corrected(record.problem, {("d0",): Factors(layers, layers, 1.0, 1.0)})
+    knowing = replace(record.generations[1], problem=problem)
+    known = replace(record, generations=[record.generations[0], knowing])
+    assert not known.begins_slowed(1)
 
 
 def test_steps_since_a_drift_that_was_recognised_do_not_count_either() -> None:
