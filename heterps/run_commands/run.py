@@ -42,6 +42,10 @@ def run_run(request: RunRequest) -> None:
             soft_wrap=True,
         )
         raise typer.Exit(exit_code(outcome.interrupt))
+    if outcome.result.checkpoint_error is not None:
+        saving = request.settings.saving
+        hint = "" if outcome.result.checkpoint is None else f"; {to_go_on_from(saving)}"
+        raise HeterpsError(f"{outcome.result.checkpoint_error}; the run itself is done{hint}")
     if outcome.result.verification_error is not None:
         raise HeterpsError("--verify: the training in one process failed; the run itself is done")
 

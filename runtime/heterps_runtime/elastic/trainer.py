@@ -202,6 +202,11 @@ class ElasticTrainer(Trainer):
         # Only processes of one machine share a clock, and only emulated devices wait by it.
         return time_s if self._specification.emulation is None else max(row[1] for row in rows)
 
+    def _end_saves(self) -> None:
+        """A lost rank may be why the last save failed; then others repeat it."""
+        if self._checkpointer is not None:
+            self._checkpointer.close()
+
     def _end_generation(self) -> None:
         self._close_feed()
         if self._checkpointer is not None:

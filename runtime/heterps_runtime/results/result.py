@@ -101,6 +101,7 @@ class RunResult(Document):
         times_of: What the measured times are times of.
         first_step: Of this run; above 0 where it went on from a checkpoint. All lists begin there.
         checkpoint: The newest that was saved.
+        checkpoint_error: Why the last one could not be.
         evaluations: Of the training program's evaluation data, in order.
         generations: Which plan each step ran under.
         phases: Means of the steps under each plan; the last one is the whole run.
@@ -135,6 +136,7 @@ class RunResult(Document):
     verification_error: str | None = None
     first_step: NotNegative = 0
     checkpoint: str | None = None
+    checkpoint_error: str | None = None
     stages: tuple[StageTimes, ...] = ()
     devices: tuple[DeviceReport, ...] = ()
     replans: tuple[Replan, ...] = ()

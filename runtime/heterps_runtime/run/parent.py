@@ -55,6 +55,7 @@ class RunState:
         self.problem, self.directory, self.hooks = problem, directory, hooks
         self._first = self._newest = specification
         self._checkpoint: str | None = None
+        self._checkpoint_error: str | None = None
         self.done = DoneSteps()
         self._switches: list[dict[str, Any]] = []
         self._generations: list[Generation] = []
@@ -88,6 +89,8 @@ class RunState:
             self.hooks.on_evaluation(found)
         elif "checkpoint" in line:
             self._checkpoint = line["checkpoint"]
+        elif "checkpoint_error" in line:
+            self._checkpoint_error = line["checkpoint_error"]
         elif "message" in line:
             self.hooks.on_message(line["message"])
 
@@ -161,7 +164,7 @@ class RunState:
             checkpoint=self._checkpoint,
             drifts=[event.since_step for event in self.hooks.drifts()],
         )
-        return collect(record, ranks)
+        return collect(record, ranks).changed(checkpoint_error=self._checkpoint_error)
 
     def _progress(self, line: Mapping[str, Any]) -> StepProgress:
         generation = self._generations[line["generation"]]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from heterps_configs.documents.yaml_files import write_text
+from heterps_configs.errors import HeterpsError
 from heterps_runtime.execution.action_records import ActionRecord
 from heterps_runtime.execution.cuda_clock import CudaClock
 from heterps_runtime.execution.data_feed import DataFeed
@@ -176,15 +177,23 @@ class Trainer:
         )
 
     def _finish(self) -> None:
-        """Leaves the result, and ends the last save."""
+        """Leaves the result, and ends the last save; where that fails, the result stays."""
         write_text(
             self._directory / f"result-{self._communicator.rank}.json",
             json.dumps(self._result()),
         )
         self._close_feed()
-        if self._checkpointer is not None:
-            self._checkpointer.close()
+        self._end_saves()
         logger.info("done")
+
+    def _end_saves(self) -> None:
+        """Tells that the last save failed: all steps are done, and who asked for it decides."""
+        try:
+            if self._checkpointer is not None:
+                self._checkpointer.close()
+        except HeterpsError as error:
+            if self._is_first_rank:
+                self._on_step({"checkpoint_error": str(error)})
 
     def _close_feed(self) -> None:
         """Nothing more is read for the plan of now."""

@@ -2,7 +2,7 @@
 
 The thread's messages have a process group of their own, so that they cannot meet those of training.
 A save that fails is reported, and the run goes on; earlier checkpoints stay as they are. Only where
-the last save of a run fails, the run fails.
+the last save of a run fails, the command fails, and keeps the result.
 """
 
 from __future__ import annotations

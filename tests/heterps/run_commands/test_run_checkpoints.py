@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from heterps_runtime.models.build import build_module
+from heterps_runtime.run.run_plan import run_plan
 from tests.runtime.small_models import source_of
 
 Heterps = Callable[..., Any]
@@ -71,3 +72,16 @@ def test_starts_from_nowhere_are_refused(
     outcome = heterps("run", perceptron_plan, *arguments)
     assert outcome.code == 2
     assert expected in outcome.err
+
+
+def test_a_last_checkpoint_that_cannot_be_written_leaves_the_result_and_fails(
+    heterps: Heterps, perceptron_plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without_room(*arguments: Any, **options: Any) -> Any:
+        return run_plan(*arguments, **options).changed(checkpoint_error="the disk is full")
+
+    monkeypatch.setattr("heterps.run_commands.conduct.run_plan", without_room)
+    outcome = heterps("run", perceptron_plan, "--steps", 2, "--run-directory", tmp_path / "run")
+    assert outcome.code == 2
+    assert "loss    " in outcome.out
+    assert outcome.err.endswith("error: the disk is full; the run itself is done\n")
