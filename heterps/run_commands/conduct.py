@@ -13,12 +13,16 @@ from heterps.reports.console import remarks, say_when_compiling
 from heterps.reports.run_tensorboard import RunBoard
 from heterps.reports.run_trace import TRACE_SUFFIXES, TraceFiles, write_timelines
 from heterps.run_commands.elastic import run_with_recovery
-from heterps.run_commands.failures import failures_explained, later_start_explained, to_go_on_from
+from heterps.run_commands.failures import (
+    ON_EVERY_HOST,
+    failures_explained,
+    later_start_explained,
+    to_go_on_from,
+)
 from heterps.run_commands.hooks import make_controller, shown
 from heterps.run_commands.run_request import RunRequest, check_events
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import CheckpointSettings
-from heterps_configs.errors import HeterpsError
 from heterps_configs.outputs import folder_lock, try_outputs
 from heterps_envs.problem import Problem
 from heterps_runtime.fleet.agent import LostHostError, serve_host
@@ -63,12 +67,15 @@ def conduct(request: RunRequest) -> RunOutcome:
     saving, run_directory = request.settings.saving, Path(request.settings.run_directory or "")
     _try_outputs(request, files)
     say_when_compiling()
+    where = "" if request.hosts is None else ON_EVERY_HOST
     with ExitStack() as stack:
-        stack.enter_context(failures_explained(run_directory, saving))
+        # Around the hosts: what one of them says of its failure, each explains in the same way.
+        stack.enter_context(later_start_explained(saving, where))
         # Before all else, so that an error of any host reaches all of them.
         group = None
         if request.hosts is not None and not request.is_elastic:
             group = stack.enter_context(HostGroup(request.hosts, _say))
+        stack.enter_context(failures_explained(_own_directory(request), saving))
         plan, problem = request.at_hand or load_plan_and_problem(
             request.plan_file, request.model, request.cluster
         )
@@ -99,8 +106,7 @@ def conduct(request: RunRequest) -> RunOutcome:
         watcher = None
         if request.is_online:
             watcher = stack.enter_context(make_controller(problem, plan, request.settings))
-        with later_start_explained(saving, "" if request.hosts is None else "on every host"):
-            result, interrupt = _carried_out(request, problem, plan, watcher, group, others)
+        result, interrupt = _carried_out(request, problem, plan, watcher, group, others)
     return RunOutcome(problem, result, watcher, interrupt)
 
 
@@ -142,12 +148,18 @@ def _try_outputs(request: RunRequest, files: TraceFiles | None) -> None:
 
 def _locked_folders(request: RunRequest) -> list[Path]:
     """What no other run may write meanwhile; of hosts that share folders, each has its own."""
-    folder, saving = Path(request.settings.run_directory or "."), request.settings.saving
-    rank = 0 if request.hosts is None else request.hosts.rank
-    if rank > 0:
-        return [_directory_of_host(folder, rank)]
+    folder, saving = _own_directory(request), request.settings.saving
+    if request.hosts is not None and request.hosts.rank > 0:
+        return [folder]
     folders = [folder, *([] if saving is None else [Path(saving.folder)])]
     return [*folders, *([] if request.tensorboard is None else [request.tensorboard])]
+
+
+def _own_directory(request: RunRequest) -> Path:
+    """The run directory of this host."""
+    folder = Path(request.settings.run_directory or ".")
+    rank = 0 if request.hosts is None else request.hosts.rank
+    return folder if rank == 0 else _directory_of_host(folder, rank)
 
 
 def _directory_of_host(run_directory: Path, rank: int) -> Path:
@@ -220,5 +232,5 @@ def _serve(
     try:
         serve_host(hosts, facts, directory, _say)
     except LostHostError as error:
-        raise HeterpsError(f"{error}; {to_go_on_from(saving, 'on every host')}") from None
+        raise LostHostError(f"{error}; {to_go_on_from(saving, ON_EVERY_HOST)}") from None
     _say(f"the run is over; host 0 has the results; logs: {directory}")

@@ -8,9 +8,13 @@ from pathlib import Path
 
 from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.errors import HeterpsError, NotEnoughDevicesError
+from heterps_runtime.fleet.agent import LostHostError
 from heterps_runtime.process.rank_log import rank_log_path
 from heterps_runtime.run.rank_errors import RankError
 from heterps_runtime.state.checkpoint_files import find_checkpoint
+
+# Where to begin again, of a run on several hosts.
+ON_EVERY_HOST = "on every host"
 
 
 @contextmanager
@@ -40,8 +44,8 @@ def later_start_explained(checkpoint: CheckpointSettings | None, where: str = ""
     before = _newest(checkpoint)
     try:
         yield
-    except NotEnoughDevicesError:
-        # `failures_explained` says it, whoever has saved.
+    except (NotEnoughDevicesError, LostHostError):
+        # They say it already, whoever has saved.
         raise
     except HeterpsError as error:
         if _newest(checkpoint) not in (None, before):

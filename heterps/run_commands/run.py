@@ -12,7 +12,7 @@ import typer
 from heterps.reports.console import answer, print_json, remarks
 from heterps.reports.run_report import print_result, result_mapping
 from heterps.run_commands.conduct import conduct, write_trace
-from heterps.run_commands.failures import to_go_on_from
+from heterps.run_commands.failures import ON_EVERY_HOST, to_go_on_from
 from heterps.run_commands.run_request import RunRequest
 from heterps_configs.errors import HeterpsError
 from heterps_configs.interrupts import ended_by_sigterm, exit_code
@@ -72,5 +72,7 @@ def _interrupts_explained(request: RunRequest) -> Iterator[None]:
         with ended_by_sigterm():
             yield
     except KeyboardInterrupt as interrupt:
-        remarks.print(f"interrupted; {to_go_on_from(request.settings.saving)}", soft_wrap=True)
+        where = "" if request.hosts is None else ON_EVERY_HOST
+        hint = to_go_on_from(request.settings.saving, where)
+        remarks.print(f"interrupted; {hint}", soft_wrap=True)
         raise typer.Exit(exit_code(interrupt)) from None

@@ -77,8 +77,7 @@ class HostGroup:
             if isinstance(error, LostConnectionError):
                 self._board.wait(lambda: self._cause() is not None, CAUSE_S)
                 cause = self._cause()
-            text = str(error) if isinstance(error, HeterpsError) else type(error).__name__
-            self._board.put(ERROR, cause or f"host {self.hosts.rank}: {text}")
+            self._board.put(ERROR, cause or f"host {self.hosts.rank}{_in_words(error)}")
         if self.hosts.rank == 0:
             if error is not None:
                 # Those that are still on their way hear it, too, as long as they are waited for.
@@ -213,3 +212,12 @@ class HostGroup:
         self._has_failed = True
         self._board.put(ERROR, message)
         raise HeterpsError(message)
+
+
+def _in_words(error: BaseException) -> str:
+    """What the others hear of an error, behind the name of the host."""
+    if isinstance(error, HeterpsError):
+        return f": {error}"
+    if isinstance(error, KeyboardInterrupt):
+        return " was interrupted"
+    return f": {type(error).__name__}: {error}"
