@@ -133,6 +133,17 @@ def folder_lock(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def check_unused(folder: Path) -> None:
+    """Lets a folder pass that no process holds by `folder_lock`; makes nothing.
+
+    Raises:
+        HeterpsError: Another process holds it.
+    """
+    if (folder / LOCK_FILE).is_file():
+        with folder_lock(folder):
+            pass
+
+
 def _lock(handle: int, folder: Path) -> None:
     try:
         import fcntl

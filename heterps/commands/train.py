@@ -6,6 +6,7 @@ import json
 import math
 import shlex
 import string
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from heterps.reports.console import (
     remarks,
     say_when_compiling,
 )
+from heterps.reports.sparse_lines import SparseLines
 from heterps_configs import library
 from heterps_configs.documents.base import parse_yaml
 from heterps_configs.documents.training import (
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
 AnyConfig = ChainTrainingConfig | GraphTrainingConfig
 
 
+ENDING = (
+    "interrupted, and saved; now the policy is scored for its file, which can take half a minute "
+    "(Ctrl-C ends it at once, without that file)"
+)
 _ENDS = {"budget_s", "total_steps"}
 
 
@@ -157,7 +163,9 @@ def run_train(
     say_when_compiling()
     with _interrupts_explained(folder), ended_by_sigterm():
         logs = f"TensorBoard: tensorboard --logdir {folder}"
-        result = train_with_progress(settings, folder, resume=resume, command=command, says=logs)
+        result = train_with_progress(
+            settings, folder, resume=resume, command=command, says=logs, is_quiet=as_json
+        )
         _leave(result, settings, output, as_json)
         if result.interrupt is not None:
             raise result.interrupt
@@ -304,13 +312,26 @@ def override(config: AnyConfig, overrides: list[str]) -> AnyConfig:
 
 
 def train_with_progress(
-    config: AnyConfig, folder: Path, *, resume: bool = False, command: str = "", says: str = ""
+    config: AnyConfig,
+    folder: Path,
+    *,
+    resume: bool = False,
+    command: str = "",
+    says: str = "",
+    is_quiet: bool = False,
 ) -> TrainingResult[Policy] | TrainingResult[GraphPolicy]:
-    """`heterps_agents.training.train.train` with a progress bar on stderr.
+    """`heterps_agents.training.train.train` with a progress bar, or lines, on stderr.
 
-    `says` is a line for it, which a run that cannot begin or go on there does not get.
+    Args:
+        config: As there.
+        folder: As there.
+        resume: As there.
+        command: As there.
+        says: A line for it, which a run that cannot begin or go on there does not get.
+        is_quiet: Without a terminal no progress is shown.
     """
-    words = _words(config)
+    words, lines = _words(config), SparseLines(time.monotonic())
+    has_lines = not (remarks.is_terminal or is_quiet)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -328,7 +349,13 @@ def train_with_progress(
             remarks.print(says, soft_wrap=True)
 
         def show(state: TrainingProgress) -> None:
-            bar.update(task, completed=state.share, now=_now(words, state))
+            if state.is_ending:
+                remarks.print(ENDING, soft_wrap=True)
+                return
+            now = _now(words, state)
+            bar.update(task, completed=state.share, now=now)
+            if has_lines and lines.is_due(int(10 * state.share), time.monotonic()):
+                remarks.print(f"train: {percent_text(state.share, 0)}  {now}", soft_wrap=True)
 
         return train(config, folder, resume, show, command)
 

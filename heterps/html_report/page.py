@@ -14,6 +14,8 @@ from heterps_configs.errors import HeterpsError
 
 # Of a folder of `heterps compare -o`, what it prints with --json.
 COMPARED_FILE = "table.json"
+# What a training leaves (`heterps_agents.training.run`, which needs torch).
+TRAINING_FILES = ("checkpoint.pt", "policy.npz")
 STYLE = """
 :root { --ink: #1b1f24; --soft: #5b6570; --line: #d9dee4; --paper: #ffffff; --card: #f6f8fa; }
 * { box-sizing: border-box; }
@@ -107,6 +109,11 @@ def _of_run(folder: Path, model: str | None, cluster: str | None) -> tuple[str, 
     from heterps_runtime.results.result import RESULT_FILE, RunResult
 
     path = folder / RESULT_FILE
+    if not path.exists() and any((folder / name).is_file() for name in TRAINING_FILES):
+        raise HeterpsError(
+            f"{folder}: is the folder of a training, which has no page; TensorBoard shows it: "
+            f"tensorboard --logdir {folder}"
+        )
     if not path.exists():
         raise HeterpsError(
             f"{folder}: holds no {RESULT_FILE}; expected a run directory (--run-directory) whose "

@@ -14,10 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
 from heterps.reports.console import percent_text, remarks
+from heterps.reports.sparse_lines import SparseLines
 from heterps_runtime.results.progress import StepProgress
 
-# Where there is no terminal: a line at every tenth of the run, or after so long.
-LINE_EVERY_S = 60.0
 # Steps whose pace says how long the rest will take.
 NUM_PACED_STEPS = 20
 
@@ -47,7 +46,7 @@ class RunProgress:
         self._title, self._num_steps, self._batch_size = title, num_steps, batch_size
         self._is_quiet, self._console, self._clock = is_quiet, console, clock
         self._ends_s: deque[float] = deque(maxlen=NUM_PACED_STEPS + 1)
-        self._last_line_s, self._last_tenth = clock(), 0
+        self._lines = SparseLines(clock())
         self._bar: _Bar | None = None
 
     def __enter__(self) -> Self:
@@ -71,10 +70,7 @@ class RunProgress:
         if self._bar is not None:
             self._bar.show(done, left, step_text(progress, self._batch_size, note))
             return
-        tenth = 10 * done // self._num_steps
-        is_due = tenth > self._last_tenth or now_s - self._last_line_s >= LINE_EVERY_S
-        if is_due and not self._is_quiet:
-            self._last_line_s, self._last_tenth = now_s, tenth
+        if not self._is_quiet and self._lines.is_due(10 * done // self._num_steps, now_s):
             text = f"{self._title}: step {done}/{self._num_steps}  "
             text += step_text(progress, self._batch_size, note)
             self._console.print(f"{text}  {left}".rstrip(), soft_wrap=True)

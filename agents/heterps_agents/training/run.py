@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import time
@@ -19,6 +20,7 @@ from heterps_agents.training.learner import Learner, PolicyType, State
 from heterps_configs.documents.training import TrainingConfig
 from heterps_configs.documents.yaml_files import write_bytes, write_text
 from heterps_configs.errors import HeterpsError
+from heterps_configs.outputs import check_unused
 
 CONFIG_FILE, CHECKPOINT_FILE, POLICY_FILE, RESULT_FILE = (
     "config.yaml",
@@ -43,6 +45,7 @@ class TrainingProgress(NamedTuple):
         passes: How many of them are done.
         imitation_loss: Of the last pass; nan before the first.
         doing: What goes on, where it is neither a pass nor an update of PPO; else empty.
+        is_ending: Interrupted, and saved; the policy is scored once more.
     """
 
     share: float
@@ -54,6 +57,7 @@ class TrainingProgress(NamedTuple):
     passes: int
     imitation_loss: float
     doing: str = ""
+    is_ending: bool = False
 
 
 class TrainingResult(NamedTuple, Generic[PolicyType]):
@@ -125,7 +129,8 @@ class TrainingRun(Generic[PolicyType]):
         """Updates until a budget is spent or the user interrupts; saves, scores and exports.
 
         Args:
-            progress: Called after every update. If it raises KeyboardInterrupt, the run ends there.
+            progress: Called after every update, and once when an interrupted run begins to end. If
+                it raises KeyboardInterrupt, the run ends there.
 
         Raises:
             KeyboardInterrupt: A second Ctrl-C; the newest checkpoint stays as it is.
@@ -145,6 +150,9 @@ class TrainingRun(Generic[PolicyType]):
         if self._clock.steps == 0 and self.learner.runs_ppo and interrupt.cause is None:
             self._warn_of_no_step()
         self._save_checkpoint()
+        if progress is not None and interrupt.cause is not None:
+            with contextlib.suppress(KeyboardInterrupt):  # it ends already
+                progress(self._progress()._replace(is_ending=True))
         result = self._finish(interrupt.cause)
         self._log.close()
         return result
@@ -296,8 +304,10 @@ def check_directory(config: TrainingConfig, directory: Path, resume: bool) -> No
     """Refuses a directory that a run cannot begin or go on in.
 
     Raises:
-        HeterpsError: It holds another run (without `resume`), or no checkpoint of one like this.
+        HeterpsError: It holds another run (without `resume`), or no checkpoint of one like this; or
+            another process trains in it.
     """
+    check_unused(directory)
     has_checkpoint = (directory / CHECKPOINT_FILE).is_file()
     if resume and not has_checkpoint:
         raise HeterpsError(f"{directory}: there is no {CHECKPOINT_FILE} to resume from")

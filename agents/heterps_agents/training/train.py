@@ -72,7 +72,8 @@ def train(
             of the first run.
         run_directory: Made if it does not exist.
         resume: Go on from the checkpoint of the directory.
-        progress: Called after every update. If it raises KeyboardInterrupt, the run ends there.
+        progress: Called after every update, and once when an interrupted run begins to end. If it
+            raises KeyboardInterrupt, the run ends there.
         command: How to make this policy again; stored in it.
 
     Raises:

@@ -16,6 +16,7 @@ from heterps_agents.graphs.policy import GraphPolicy
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.training import ChainTrainingConfig
 from heterps_configs.errors import HeterpsError
+from heterps_configs.outputs import folder_lock
 
 Heterps = Callable[..., Any]
 
@@ -117,6 +118,7 @@ def test_an_interrupted_training_saves_and_says_once_how_to_go_on(
         outcome = heterps("train", *small, "--run-directory", tmp_path)
     assert outcome.code == code
     assert "--resume" not in outcome.out
+    assert "interrupted, and saved; now the policy is scored" in outcome.err
     assert outcome.err.endswith("\ninterrupted; the same command with --resume goes on\n")
     assert outcome.err.count("--resume") == 1
     outcome = heterps("train", *small, "--run-directory", tmp_path, "--resume")
@@ -149,6 +151,27 @@ def test_an_algorithm_is_known_and_for_chains(heterps: Heterps) -> None:
     outcome = heterps("train", "--algorithm", "ppo", "--set", "imitation_passes=6")
     assert outcome.code == 2
     assert "--algorithm ppo: is PPO alone, and imitation_passes is 6" in outcome.err
+
+
+def test_a_folder_in_which_another_run_trains_is_called_in_use(
+    heterps: Heterps, tmp_path: Path
+) -> None:
+    with folder_lock(tmp_path):
+        for options in ((), ("--resume",)):
+            outcome = heterps("train", "--run-directory", tmp_path, *options)
+            assert outcome.code == 2
+            assert "uses this folder now" in outcome.err
+
+
+def test_without_a_terminal_a_training_prints_a_line_now_and_then(
+    heterps: Heterps, tmp_path: Path
+) -> None:
+    small = [f"--set={text}" for text in TINY]
+    outcome = heterps("train", *small, "--run-directory", tmp_path)
+    assert outcome.code == 0, outcome.err
+    assert "train: 100 %" in outcome.err
+    outcome = heterps("train", *small, "--json", "--run-directory", tmp_path / "other")
+    assert "train: " not in outcome.err
 
 
 def test_a_run_that_cannot_go_on_is_refused_in_one_line(heterps: Heterps, tmp_path: Path) -> None:

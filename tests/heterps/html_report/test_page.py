@@ -127,6 +127,7 @@ def test_a_run_is_shown_beside_what_was_predicted(heterps: Heterps, tmp_path: Pa
     [
         ("nothing.yaml", None, "nothing.yaml: no such file"),
         ("folder", "", "holds no run-result.json"),
+        ("training", "", "is the folder of a training, which has no page; TensorBoard shows it"),
         ("broken.json", '{"rows": 1}', "broken.json"),
         ("lacking.json", '{"rows": [{}], "bound_is_proven": 1}', "rows.0.planner: is missing"),
     ],
@@ -135,8 +136,10 @@ def test_what_is_no_source_is_refused_in_one_line(
     heterps: Heterps, tmp_path: Path, name: str, content: str | None, expected: str
 ) -> None:
     source, page = tmp_path / name, tmp_path / "page.html"
-    if name == "folder":
+    if name in ("folder", "training"):
         source.mkdir()
+        if name == "training":
+            (source / "checkpoint.pt").touch()
     elif content is not None:
         source.write_text(content)
     outcome = heterps("report", source, "-o", page)
