@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from heterps.planning.comparison import Comparison
 from heterps.planning.comparison_rows import Answers, Failure, judge
 from heterps.planning.curves import curve_of
-from heterps.planning.place import chooses_options, place
+from heterps.planning.place import chooses_options, own_way_of, place
 from heterps.planning.problems import A_PROBLEM
 from heterps.planning.warm_up import warm_up
 from heterps_agents.interface.planner import Budget, Planner
@@ -79,7 +79,7 @@ def compare(
     if not answers.results:
         raise next(iter(answers.failures.values())).error
     judged = judge(problem, answers, asked)
-    grouped = {each.name for each in objects if getattr(each, "makes_groups", False)}
+    with_own_way = {each.name for each in objects if own_way_of(each)}
     return Comparison(
         problem,
         judged.rows,
@@ -88,7 +88,7 @@ def compare(
         judged.results,
         left_out,
         answers.curves,
-        tuple(name for name in answers.without if name not in grouped),
+        tuple(n for n in answers.without if n in answers.results and n not in with_own_way),
         judged.beyond,
         judged.executable_s,
     )

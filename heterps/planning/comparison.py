@@ -68,8 +68,8 @@ class Comparison:
         executable_step_time_s: What gaps are measured against; None: the best of all.
         results: By planner, for figures and reports.
         left_out: Planners that would have taken long, and that nobody asked for.
-        without_options: Planners that place each stage on one device that keeps all, although a
-            strategy allows more.
+        without_options: Planners with a plan that place each stage on one device that keeps all,
+            although a strategy allows more.
         beyond_strategy: Planners whose plans are carried out in ways that the strategy does not
             allow the others, as even plans may be. Where others are measured against a bound,
             these have no gap.

@@ -102,22 +102,22 @@ def chooses_options(planner: Planner | System) -> bool:
 def goes_own_way(strategy: Strategy, planner: Planner | System) -> bool:
     """Whether a planner ignores what somebody named, and `asked_of` does not say so.
 
-    Where all is left open it does not, nor where all is forbidden: there, what makes groups by its
-    own cost does what is not allowed, and what makes none does as it was told.
+    Where all is left open it does not, nor where all is forbidden: there, what has a way of its own
+    does what is not allowed, and what has none does as it was told.
     """
     if strategy.is_plain:
-        return _makes_groups(planner)
+        return bool(own_way_of(planner))
     return is_left_open(strategy) and not chooses_options(planner)
 
 
-def _makes_groups(planner: Planner | System) -> bool:
-    return isinstance(planner, System) and planner.makes_groups
+def own_way_of(planner: Planner | System) -> str:
+    """How it carries out stages whatever a strategy allows; empty: each is one device."""
+    return planner.own_way if isinstance(planner, System) else ""
 
 
 def warn_of_own_way(planner: Planner | System) -> None:
     """Says that what was asked for is ignored by a planner that chooses no options."""
-    own_way = "places each stage on one device that keeps all"
-    way = "makes groups by its own cost" if _makes_groups(planner) else own_way
+    way = own_way_of(planner) or "places each stage on one device that keeps all"
     warnings.warn(
         f"the planner {planner.name} {way}: tensor parallel, "
         "recompute, offload and sharded state are ignored",

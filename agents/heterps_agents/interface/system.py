@@ -48,8 +48,9 @@ class System(ABC):
     """
 
     name: str
-    # Of its own accord, whatever a strategy allows.
-    makes_groups = False
+    # How it carries out stages of its own accord, whatever a strategy allows, as the end of a
+    # sentence; empty: each is one device that keeps all.
+    own_way = ""
     # Degrees of groups, as a strategy allows.
     chooses_options = False
 

@@ -272,6 +272,22 @@ def test_all_planners_answer_what_place_is_asked(heterps: Heterps) -> None:
 
 
 @pytest.mark.slow
+def test_what_is_said_to_keep_all_on_one_device_does_so() -> None:
+    without = set()
+    for model, cluster in (("gpt2", "a100-v100"), ("bert-large", "h100-pod")):
+        problem = load_problem(model, cluster, global_batch_size=32)
+        found = compare(problem, system_names(), seconds=2)
+        without |= {*found.without_options}
+        for name in found.without_options:
+            plan = found.results[name].plan
+            assert not plan.sharded_state, name
+            assert all(stage.degree == 1 for stage in plan.stages), name
+            assert not any(s.recompute_layers or s.offloaded_layers for s in plan.stages), name
+    assert "pipeedge" in without
+    assert not without & {"cephalo", "autohete", "hap"}
+
+
+@pytest.mark.slow
 def test_with_open_options_the_gap_is_over_the_largest_bound_of_those_that_were_asked_all() -> None:
     comparison = compare(load_problem("gpt2", "a100-v100"), ["greedy", "exact", "pipeedge"])
     bounds = {name: r.executable.step_time_s for name, r in comparison.results.items()}

@@ -39,6 +39,7 @@ class AutoHete(System):
     """A way for each layer by an integer programme; replicas of the model, as far as it fits."""
 
     name = "autohete"
+    own_way = "computes layers again or offloads them by its own cost"
 
     def solve(self, problem: Problem, budget: Budget) -> SystemAnswer:
         """The best plan; its note says what state in host memory would give.

@@ -45,6 +45,7 @@ class Cephalo(System):
     """Batch shares and state shares apart, by its dynamic programme."""
 
     name = "cephalo"
+    own_way = "computes all layers again and shards state by its own cost"
 
     def solve(self, problem: Problem, budget: Budget) -> SystemAnswer:
         """Micro-batches for every device that has room for the model with its state sharded.

@@ -37,7 +37,7 @@ class Hap(System):
     """The quickest of the programs that a plan says, by HAP's cost; all devices, or fewer."""
 
     name = "hap"
-    makes_groups = True
+    own_way = "makes groups by its own cost"
 
     def why_not(self, problem: Problem) -> str | None:
         """Every device has a slice of every layer, or a copy of it."""
