@@ -63,5 +63,14 @@ def published_samples(folder: Path) -> PublishedSamples:
     if not found:
         names = " nor ".join(str(source.path) for source in _SOURCES)
         raise HeterpsError(f"--workloads: {folder} has neither {names}")
-    samples = [sample for source in found for sample in source.read(folder)]
+    samples = [sample for source in found for sample in _read(source, folder)]
     return PublishedSamples(samples, [source.words for source in found])
+
+
+def _read(source: _Source, folder: Path) -> list[CardSample]:
+    samples = list(source.read(folder))
+    if not samples:
+        raise HeterpsError(
+            f"--workloads: {folder / source.path}: has no block times of known cards"
+        )
+    return samples

@@ -87,7 +87,10 @@ def compile_kernels() -> None:
 def calibrate(
     workloads: Annotated[
         Path,
-        typer.Option(help="Folder of published measurements: `cephalo/model_latencies.json`."),
+        typer.Option(
+            help="Folder of published measurements: `cephalo/model_latencies.json`, "
+            "`sailor/Planner/simulations/profiles_tmp.json`, or both."
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write the calibration to this file.")

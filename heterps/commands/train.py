@@ -17,13 +17,13 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from heterps.reports.console import (
+    SparseLines,
     answer,
     percent_text,
     print_json,
     remarks,
     say_when_compiling,
 )
-from heterps.reports.sparse_lines import SparseLines
 from heterps_configs import library
 from heterps_configs.documents.base import parse_yaml
 from heterps_configs.documents.training import (

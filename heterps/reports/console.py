@@ -17,6 +17,8 @@ from heterps_configs.units import escaped
 
 # Columns of what goes into a pipe or a file.
 _WIDTH_OF_FILES = 120
+# Of progress where there is no terminal.
+LINE_EVERY_S = 60.0
 
 
 class _StandardOutput:
@@ -135,3 +137,28 @@ def interval_text(
     names = ", ".join(unmeasured_types)
     were = "was" if len(unmeasured_types) == 1 else "were"
     return f" ({range_text}: {names} {were} not measured here)"
+
+
+class SparseLines:
+    """When to print the next line of progress where there is no terminal.
+
+    That is at every tenth of the work, or after a minute.
+
+    Args:
+        start_s: When the work began, by any clock.
+    """
+
+    def __init__(self, start_s: float) -> None:
+        self._last_line_s, self._last_tenth = start_s, 0
+
+    def is_due(self, tenth: int, now_s: float) -> bool:
+        """Whether to print a line now; then it counts as printed.
+
+        Args:
+            tenth: How many tenths of the work are done.
+            now_s: By the same clock.
+        """
+        if tenth <= self._last_tenth and now_s - self._last_line_s < LINE_EVERY_S:
+            return False
+        self._last_line_s, self._last_tenth = now_s, tenth
+        return True

@@ -13,8 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
-from heterps.reports.console import percent_text, remarks
-from heterps.reports.sparse_lines import SparseLines
+from heterps.reports.console import SparseLines, percent_text, remarks
 from heterps_runtime.results.progress import StepProgress
 
 # Steps whose pace says how long the rest will take.

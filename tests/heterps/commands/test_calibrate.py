@@ -87,5 +87,18 @@ def test_an_output_that_cannot_be_written_and_a_file_without_known_cards_are_one
     assert "cannot be written: there is no folder" in " ".join(outcome.err.split())
     outcome = heterps("calibrate", "--workloads", tmp_path, "-o", tmp_path / "cards.yaml")
     assert outcome.code == 2
-    assert "none of a known card" in outcome.err
+    assert "model_latencies.json: has no block times of known cards" in outcome.err
     assert not (tmp_path / "cards.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["cephalo/model_latencies.json", "sailor/Planner/simulations/profiles_tmp.json"]
+)
+def test_a_file_without_usable_times_is_named(heterps: Heterps, tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    (file.parent.parent / "llm_info.json").write_text("{}")
+    outcome = heterps("calibrate", "--workloads", tmp_path)
+    assert outcome.code == 2
+    assert f"{file}: has no block times" in outcome.err

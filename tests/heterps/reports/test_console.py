@@ -8,7 +8,7 @@ from rich.table import Table
 
 from heterps.commands.score import scores_table
 from heterps.commands.train import CHAINS, shown
-from heterps.reports.console import PlainConsole, interval_text
+from heterps.reports.console import PlainConsole, SparseLines, interval_text
 from heterps.run_commands.demo import Speed
 
 
@@ -49,3 +49,9 @@ def test_shares_of_training_scores_and_demo_have_a_space_and_are_never_minus_not
     assert [list(column.cells) for column in cells] == [["greedy"], ["1.25 %"], ["inf %"]]
     assert Speed(1.0, 1.0001).error_text == "+0.0 %"
     assert Speed.of(1.0, 1.5).error_text == "+50.0 %"
+
+
+def test_a_line_is_due_at_every_tenth_and_after_a_minute() -> None:
+    lines = SparseLines(start_s=0.0)
+    calls = [(0, 1.0), (1, 2.0), (1, 3.0), (1, 63.0), (2, 64.0)]
+    assert [lines.is_due(*call) for call in calls] == [False, True, False, True, True]
