@@ -62,8 +62,8 @@ def test_every_host_is_told_the_same_way_to_go_on(
 ) -> None:
     plan, port, saved = plan_file(tmp_path), free_port(), tmp_path / "saved"
     (tmp_path / "settings.yaml").write_text("checkpoint: {every: 5, keep: 100000}\n")
-    options = ("--steps", "1000000", "--checkpoint", str(saved))
-    options += ("--settings", str(tmp_path / "settings.yaml"))
+    saving = ("--checkpoint", str(saved), "--settings", str(tmp_path / "settings.yaml"))
+    options = ("--steps", "1000000", *saving)
     processes = [start_run(hosts, plan, rank, port, *options) for rank in (0, 1)]
     deadline_s = time.monotonic() + LIMIT_S
     while not list(saved.glob("step-*")) and time.monotonic() < deadline_s:
