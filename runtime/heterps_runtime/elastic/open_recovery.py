@@ -15,7 +15,7 @@ class OpenRecovery:
     """A recovery that is under way; all times are of `time.monotonic`.
 
     Attributes:
-        noticed_s: When the supervisor noticed, or a device had come.
+        noticed_s: When the supervisor noticed a loss, else when a device had come.
         last_step_s: When the last step before it was done.
         steps_done: How many steps were done by then.
         fault_s: When the fault was injected; None where nobody knows.
@@ -40,14 +40,20 @@ class OpenRecovery:
         self.tell_after_s *= DELAY_FACTOR
         return True
 
-    def lose(self, device: str, fault_s: float | None) -> None:
-        """One more device has gone; the first known fault counts."""
+    def lose(self, device: str, fault_s: float | None, noticed_s: float) -> None:
+        """One more device has gone; the first known fault counts.
+
+        While a device is taken in steps go on: what a loss costs begins with the loss. A fault
+        behind that is of another device, whose loss came before it was known.
+        """
+        if not self.lost:
+            self.noticed_s = max(self.noticed_s, noticed_s)
         if device in self.joined:
             self.joined.discard(device)
         else:
             self.lost.add(device)
         known = [time_s for time_s in (self.fault_s, fault_s) if time_s is not None]
-        self.fault_s = min(known, default=None)
+        self.fault_s = min((each for each in known if each <= self.noticed_s), default=None)
 
     def join(self, device: str) -> None:
         """One more device has come."""

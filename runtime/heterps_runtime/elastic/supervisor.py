@@ -210,7 +210,7 @@ class Supervisor:
             return  # it had not come yet
         self._on_message(f"{device} is lost: {why}")
         self._replanning.lose(device, why)
-        self._generations.open_recovery(noticed_s).lose(device, member.fault_s)
+        self._generations.open_recovery(noticed_s).lose(device, member.fault_s, noticed_s)
         self._generations.is_broken |= is_rank
         self._replanning.ask()
 
