@@ -74,9 +74,11 @@ def read_hyperparameters(path: str | os.PathLike[str], config: AnyConfig) -> dic
     source, data, name = str(path), read_yaml(path), environment_of(config)
     if not isinstance(data, dict):
         raise DocumentError(source, ["expected ids of environments, and their hyper-parameters"])
-    entry = data.get(name, data.get(DEFAULT))
-    if entry is None:
+    if name not in data and DEFAULT not in data:
+        if not data:
+            raise DocumentError(source, [f"has no entry for {name}, and none called {DEFAULT}"])
         raise UnknownNameError(f"entry of {source}", name, [str(key) for key in data])
+    entry = data.get(name, data.get(DEFAULT))
     if not isinstance(entry, dict):
         raise DocumentError(source, [f"{name}: expected a mapping of hyper-parameters"])
     return fields_of(entry, config, f"{source}, {name}")

@@ -23,7 +23,7 @@ def samples_per_s_one_by_one(problem: Problem, plan: Plan) -> float:
     alone = job.changed(
         global_batch_size=job.micro_batch_size, unequal_micro_batch_sizes=None, schedule="gpipe"
     )
-    stages = first_chain(plan)
+    stages = tuple(stage.changed(in_flight=None) for stage in first_chain(plan))
     single = plan.changed(
         job=alone,
         stages=stages,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 
 from heterps_configs.documents.model_profile import ModelProfile
@@ -17,7 +18,7 @@ def read_device_map(text: str, source: str) -> dict[str, Place]:
     Raises:
         HeterpsError: It is something else, or keeps modules on a disk.
     """
-    data = parse_json(text, source)
+    data = parse_json(text, source, is_unique=True)
     if not isinstance(data, dict) or not data:
         raise HeterpsError(f"{source}: expected a mapping of modules to devices")
     return {str(path): _place(place, str(path), source) for path, place in data.items()}
@@ -47,6 +48,7 @@ def places_of_layers(
     Raises:
         HeterpsError: A layer is at no place, or at two.
     """
+    _warn_of_unknown(profile, device_map, source)
     found = [_modules_at(layer.name, device_map) for layer in profile.layers]
     for owner, users in profile.tied_layers.items():
         for user in users:
@@ -56,6 +58,18 @@ def places_of_layers(
         _only_place(layer.name, places, source)
         for layer, places in zip(profile.layers, found, strict=True)
     ]
+
+
+def _warn_of_unknown(profile: ModelProfile, device_map: Mapping[str, Place], source: str) -> None:
+    parts = [part for layer in profile.layers for part in layer.name.split("+")]
+    unknown = [
+        path
+        for path in device_map
+        if not any(_is_in(part, path) or _is_in(path, part) for part in parts)
+    ]
+    if unknown:
+        names = ", ".join(unknown[:4]) + (", ..." if len(unknown) > 4 else "")
+        warnings.warn(f"{source}: {names}: no layer of {profile.name} is there", stacklevel=4)
 
 
 def _modules_at(name: str, device_map: Mapping[str, Place]) -> dict[Place, str]:

@@ -196,7 +196,12 @@ def _without_layout(
         raise HeterpsError(
             f"{source}: one rank is both the first and the last, and has two numbers"
         )
-    if rest < 0 or (rest % middle if middle else rest):
+    if rest < 0:
+        raise HeterpsError(
+            f"{source}: the first and the last rank are to have {num_blocks - rest} blocks, and "
+            f"the model has {num_blocks}"
+        )
+    if rest % middle if middle else rest:
         raise HeterpsError(
             f"{source}: {rest} blocks cannot be dealt equally to {middle} ranks; "
             "--pipeline-model-parallel-layout says which has which"

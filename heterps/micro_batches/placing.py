@@ -18,6 +18,7 @@ from heterps.micro_batches.unproven import of_unproven_sizes
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
+from heterps_configs.errors import InfeasibleError
 from heterps_envs.problem import Problem
 
 # Of a limit in time, for a proof by the closed form if no more is left.
@@ -47,10 +48,29 @@ def place_without_bound(
     def place(asked: Problem, own: Budget) -> tuple[PlaceResult, list[Problem]]:
         if asked.strategy.chooses_micro_batch:
             return _over_sizes(asked, planner, own)
-        result = with_divided_state(place_one_size(asked, planner, own), planner)
+        result = with_divided_state(_of_one_size(asked, planner, own), planner)
         return result, [asked]  # devices that planners leave out count for the bound of all plans
 
     return place_above_floor(problem, place, budget, planner.name)
+
+
+def _of_one_size(asked: Problem, planner: Planner | System, budget: Budget) -> PlaceResult:
+    """A plan where the size of micro-batches is given.
+
+    Where the rule of memory leaves planners fewer devices, even plans and walks over all of them
+    may fit all the same.
+    """
+    if not isinstance(planner, PatientPlanner) or budget.has_time_limit:
+        return place_one_size(asked, planner, budget)
+    try:
+        answers = [place_one_size(asked, planner, budget)]
+    except InfeasibleError:
+        answers = with_quick([], [asked], planner, budget)
+        if not answers:
+            raise
+    if answers[0].problem.device_named.keys() != asked.device_named.keys():
+        answers = with_quick(answers, [asked], planner, budget)
+    return min(answers, key=rank)
 
 
 def _over_sizes(

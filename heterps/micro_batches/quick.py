@@ -75,7 +75,9 @@ class QuickPlans:
         for index in sorted(range(len(self._asked)), key=self._promise):
             least = min((each.cost for each in self._found.values()), default=math.inf)
             is_behind = NEAR_QUICK * least < self._promise(index)[0] < math.inf
-            if budget.is_exhausted or least <= self._bounds[index] or is_behind:
+            # Where no placement has room by the planners' rule, a plan may fit all the same.
+            is_best = math.isfinite(least) and least <= self._bounds[index]
+            if budget.is_exhausted or is_best or is_behind:
                 continue
             part = budget.share(SIZE_PART)
             part.known_cost = self._known(part)

@@ -22,7 +22,6 @@ from heterps_agents.interface.registry import (
 from heterps_agents.interface.system import System
 from heterps_configs.arguments import check_callable, check_type
 from heterps_configs.errors import HeterpsError
-from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 
 # Planners that train a network for every problem are left out where they would take longer.
@@ -72,13 +71,10 @@ def compare(
     limits = evaluations, seconds, cpu_seconds
     Budget(*limits)  # refused before any planner runs
     objects, left_out = _chosen(problem, _several(planners), limits, seed, with_all)
-    asked = problem
-    if problem.strategy.is_plain:
-        problem = on_usable_devices(problem)
     answers = _answers(problem, objects, limits, on_start)
     if not answers.results:
         raise next(iter(answers.failures.values())).error
-    judged = judge(problem, answers, asked)
+    judged = judge(problem, answers)
     with_own_way = {each.name for each in objects if own_way_of(each)}
     return Comparison(
         problem,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -56,22 +57,21 @@ class Judged(NamedTuple):
     executable_s: float | None
 
 
-def judge(problem: Problem, answers: Answers, asked: Problem) -> Judged:
+def judge(problem: Problem, answers: Answers) -> Judged:
     """Rows in the order of the planners, and what their gaps are measured against.
 
     Args:
-        problem: What planners look at.
+        problem: What was asked.
         answers: At least one of them a plan.
-        asked: The same with devices that planners leave out: the bound of all plans counts them.
     """
     results, is_open = answers.results, problem.strategy != PLAIN
-    reference, is_proven = (None, False) if is_open else _reference(problem, results)
     beyond = tuple(
         name
         for name, result in results.items()
         if not keeps_to(result.plan, problem.strategy)
         or has_unlike_groups(result.problem, result.plan)
     )
+    reference, is_proven = (None, False) if is_open else _reference(problem, results, beyond)
     if reference is not None and problem.job.objective == "throughput":
         results = {
             name: result if name in beyond else _judged(result, reference)
@@ -79,7 +79,7 @@ def judge(problem: Problem, answers: Answers, asked: Problem) -> Judged:
         }
     asked_all = {name: result for name, result in results.items() if name not in answers.without}
     near_s = near_best_s(answers.curves)
-    executable_s = _executable_s(asked, asked_all, reference)
+    executable_s = _executable_s(problem, asked_all, reference)
     rows = [
         replace(
             _row(problem, name, results, answers.failures, executable_s),
@@ -95,8 +95,26 @@ def judge(problem: Problem, answers: Answers, asked: Problem) -> Judged:
     return Judged(tuple(rows), results, reference, is_proven, beyond, executable_s)
 
 
-def _reference(problem: Problem, results: dict[str, PlaceResult]) -> tuple[float, bool]:
-    """The step time that gaps are measured against, and whether it is the proven optimum."""
+def _reference(
+    problem: Problem, results: dict[str, PlaceResult], beyond: Sequence[str]
+) -> tuple[float | None, bool]:
+    """The step time that closed forms are measured against, and whether it is the proven optimum.
+
+    None where no placement has room by the rule of planners, which their bounds are about, or a
+    plan is below it, which then fits by the simulator alone.
+    """
+    reference, is_proven = _highest_bound(problem, results)
+    formed = [
+        result.estimate.closed_form_step_time_s
+        for name, result in results.items()
+        if name not in beyond
+    ]
+    least_s = min((each for each in formed if each is not None), default=math.inf)
+    is_bound = math.isfinite(reference) and reference <= least_s * (1 + ROUNDING)
+    return (reference, is_proven) if is_bound else (None, False)
+
+
+def _highest_bound(problem: Problem, results: dict[str, PlaceResult]) -> tuple[float, bool]:
     if problem.job.objective == "throughput":
         for result in results.values():
             if result.bound.status == "proven" and result.bound.step_time_s is not None:

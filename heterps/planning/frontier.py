@@ -22,12 +22,14 @@ from heterps_agents.plan_choices.reduce_choice import choose_reduce
 from heterps_configs.arguments import check_type
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError, InfeasibleError
+from heterps_envs.closed_form.bounds import bound_for
 from heterps_envs.closed_form.infeasible import explain_infeasible
 from heterps_envs.closed_form.placement import decode
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.binding import bind
 from heterps_envs.simulator.missing_links import missing_links
+from heterps_envs.simulator.simulate import is_feasible
 
 # More than the exact solver may ask for elsewhere: most of it is never written to.
 MAX_TABLE_BYTES = 2e9
@@ -140,6 +142,15 @@ def frontier(problem: Problem, *, budget: Budget | None = None) -> Frontier:
             "share need a link that there is none of",
             stacklevel=2,
         )
+    of_size = {each.job.micro_batch_size: each for each in sized}
+    fitting = tuple(p for p in kept if is_feasible(of_size[p.plan.job.micro_batch_size], p.plan))
+    if len(fitting) < len(kept):
+        warnings.warn(
+            f"{len(kept) - len(fitting)} plans are left out: as simulated they take more memory "
+            "than their devices have",
+            stacklevel=2,
+        )
+    kept = fitting
     if not kept:
         raise InfeasibleError(f"none of the {len(plans)} plans of the frontier can be run")
     return Frontier(problem, kept, time.perf_counter() - start)
@@ -179,9 +190,10 @@ def _bound_plan(question: Question, point: FrontierPoint) -> FrontierPlan | None
     problem = question.problem
     assert problem is not None, "questions are made of problems"
     placement = decode(point.code, question.options)
-    bound = Bound(step_time_s=point.step_time_s, gap=0.0, status="proven")
-    plan = bind(problem, placement, planner="exact", seed=0, bound=bound)
+    plan = bind(problem, placement, planner="exact", seed=0)
     plan = choose_in_flight(problem, choose_reduce(problem, plan), Budget())
+    # What is proven is that no plan is both faster and cheaper, which no bound of a plan says.
+    plan = plan.changed(bound=bound_for(problem, plan) if problem.strategy.is_plain else Bound())
     used = Counter({entry.type.name: 0 for entry in problem.classes})
     for stage in placement:
         used[problem.classes[stage.device_class].type.name] += stage.replicas * stage.degree

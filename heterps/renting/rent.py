@@ -122,14 +122,17 @@ class _Search:
         if self.budget.has_time_limit:
             asked = with_open_sizes(each.problem)
             return all(plans_bound_s(sized) >= most_s for sized in reversed(asked))
-        return _least_s(each.problem, most_s) >= most_s
+        try:
+            return _least_s(each.problem, most_s) >= most_s
+        except HeterpsError:  # it lacks links or groups that the strategy needs
+            return True
 
     def _place(self, each: RentableSet, part: float) -> None:
         """Asks for a plan on a set, for a part of the budget that is left."""
         own, found = self.budget.apart(part), None
         try:
             found, _ = place_without_bound(each.problem, self.planner, own)
-        except (InfeasibleError, TooDearError) as error:
+        except HeterpsError as error:  # a set may lack what a strategy needs: links, groups
             self.reason = self.reason or error
         else:
             is_better = self.best is None or cost_of(found) < cost_of(self.best)

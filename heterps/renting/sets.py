@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import NamedTuple
 
 from heterps.renting.bundles import Bundle, chains
 from heterps.renting.offer import Offer
 from heterps.renting.sizes import with_open_sizes
+from heterps_configs.errors import HeterpsError
 from heterps_envs.closed_form.bounds import least_cost
 from heterps_envs.closed_form.fewer_devices import without_devices
 from heterps_envs.problem import Problem
@@ -60,6 +62,9 @@ def sets_of(problem: Problem, offer: Offer) -> list[RentableSet]:
 
 
 def _promise(problem: Problem) -> float:
+    """The least cost by a bound; inf where devices lack links or groups that a strategy needs."""
     asked = with_open_sizes(problem)
-    promise = least_cost(asked[len(asked) // 2])
-    return promise if promise < math.inf else least_cost(asked[0])
+    with suppress(HeterpsError):
+        promise = least_cost(asked[len(asked) // 2])
+        return promise if promise < math.inf else least_cost(asked[0])
+    return math.inf

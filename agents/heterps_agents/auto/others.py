@@ -66,8 +66,9 @@ def quick_ways(problem: Problem) -> tuple[str, ...]:
 
 def ending_ways(problem: Problem) -> tuple[str, ...]:
     """Those of them that soon end by themselves."""
-    is_small = is_walked(problem) and len(problem.cluster.devices) <= FINDERS_DEVICES
-    return (WALKS, EVEN) if is_small else ()
+    if len(problem.cluster.devices) > FINDERS_DEVICES:
+        return ()
+    return (WALKS, EVEN) if is_walked(problem) else (EVEN,)
 
 
 def is_composed(problem: Problem) -> bool:

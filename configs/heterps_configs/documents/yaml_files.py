@@ -99,24 +99,33 @@ def parse_yaml(text: str, source: str) -> Any:
         raise DocumentError(source, [f"{where}{getattr(error, 'problem', error)}"]) from None
 
 
-def parse_json(text: str, source: str) -> Any:
+def parse_json(text: str, source: str, is_unique: bool = False) -> Any:
     """Parses JSON text, which large files are read faster as.
 
     Args:
         text: The text.
         source: What error messages call it.
+        is_unique: Whether a repeated key is an error; else the last one counts.
 
     Raises:
         DocumentError: It is no JSON, with the line; or nested too deep.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_unique if is_unique else None)
     except json.JSONDecodeError as error:
         raise DocumentError(source, [f"line {error.lineno}: {error.msg}"]) from None
     except RecursionError:
         raise DocumentError(source, ["not a JSON document (nested too deep)"]) from None
     except ValueError as error:  # a whole number of more digits than Python reads
         raise DocumentError(source, [f"a value that cannot be read: {error}"]) from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} stands twice")
+    return found
 
 
 def _construct(text: str, source: str) -> Any:

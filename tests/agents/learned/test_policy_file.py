@@ -108,3 +108,15 @@ def test_an_array_that_claims_more_than_memory_holds_is_never_made(tmp_path: Pat
         archive.writestr("meta.npy", header.getvalue())
     with pytest.raises(HeterpsError, match="is not a policy that `heterps train` wrote"):
         Policy.load(path)
+
+
+def test_weights_that_single_precision_cannot_hold_are_refused(tmp_path: Path) -> None:
+    policy, file = Policy.load("generalist"), tmp_path / "p.npz"
+    policy.save(file)
+    with np.load(file) as archive:
+        arrays = dict(archive)
+    name = next(name for name, values in arrays.items() if values.dtype.kind == "f")
+    arrays[name] = np.full(arrays[name].shape, 1e300)
+    np.savez(file, **arrays)
+    with pytest.raises(HeterpsError, match="are not all finite numbers"):
+        Policy.load(str(file))

@@ -11,6 +11,7 @@ import pytest
 from heterps.exports.export import export_plan
 from heterps.exports.imported import import_plan
 from heterps.planning.problems import load_problem
+from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from heterps_runtime.models.build import build_module
 from tests.heterps.exports.small_plans import ONE, chain_of
@@ -61,3 +62,23 @@ def place_of(parameter: str, device_map: dict[str, Any]) -> Any:
     """Of the smallest module on the map that has it."""
     above = [path for path in device_map if f"{parameter}.".startswith(f"{path}.")]
     return device_map[max(above, key=len)]
+
+
+def test_modules_that_no_layer_has_are_named_and_none_stands_twice(tmp_path: Path) -> None:
+    problem, file = load_problem("perceptron", "a100-v100"), tmp_path / "map.json"
+    places = ", ".join(f'"{index}": 0' for index in range(problem.profile.num_layers))
+    file.write_text(f'{{{places}, "zz": 1}}')
+    with pytest.warns(UserWarning, match="map.json: zz: no layer of perceptron is there"):
+        import_plan(problem, file, "accelerate", None)
+    file.write_text(f'{{{places}, "0": 1}}')
+    with pytest.raises(HeterpsError, match="the key '0' stands twice"):
+        import_plan(problem, file, "accelerate", None)
+
+
+def test_a_plan_that_says_how_many_are_in_flight_is_exported(tmp_path: Path) -> None:
+    problem = load_problem("perceptron", "a100-v100", micro_batch_size=8)
+    last = problem.profile.num_layers - 1
+    plan = chain_of(problem, ONE, cuts=((0, 1), (2, last - 1), (last, last)))
+    stages = (plan.stages[0].changed(in_flight=2), *plan.stages[1:])
+    export_plan(problem, plan.changed(stages=stages), "accelerate", tmp_path / "out")
+    assert (tmp_path / "out" / "device_map.json").is_file()

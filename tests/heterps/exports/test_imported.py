@@ -99,6 +99,10 @@ def test_repeats_of_stages_and_equal_shares_are_known() -> None:
         ("--num-layers 12", "--num-layers 12; the model has 14 blocks"),
         ("--pipeline-model-parallel-size 4", "14 blocks cannot be dealt equally to 4 ranks"),
         (
+            "--pipeline-model-parallel-size 2 --decoder-first-pipeline-num-layers 99",
+            "the first and the last rank are to have 99 blocks, and the model has 14",
+        ),
+        (
             "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 3",
             "14 blocks on 2 ranks are no whole number of such stages",
         ),

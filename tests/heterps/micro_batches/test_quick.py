@@ -16,9 +16,14 @@ from heterps_agents.auto.others import COMPOSER, COPIES, EVEN, WALKS
 from heterps_agents.auto.planner import AutoPlanner
 from heterps_agents.interface.planner import Budget
 from heterps_agents.search.uniform import best_uniform
+from heterps_configs.documents.cluster import Cluster, DeviceGroup, Node
+from heterps_configs.documents.job import Job
+from heterps_configs.documents.model.layer import LayerProfile
+from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.documents.plan import Plan
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.field import SEEDS, FieldCase, field_problem
+from tests.envs.small_problems import FAST, device_type
 
 
 def sizes_of(cluster: str, per_group: int | None = None) -> list[Problem]:
@@ -98,3 +103,24 @@ def test_without_a_limit_in_time_auto_is_not_behind_what_is_soon_found() -> None
     found = place(problem, auto, budget=Budget(evaluations=500))
     least_s = min(each.estimate.step_time_s for each in divided)
     assert found.estimate.step_time_s <= least_s * (1 + 1e-9)
+
+
+def test_where_the_rule_of_memory_leaves_fewer_devices_plans_on_all_of_them_count() -> None:
+    """Three devices keep more free for messages than one; even plans ask the simulator."""
+    layers = [
+        LayerProfile(
+            name=f"l{index}", kind="block", num_parameters=5000, forward_flops=2e9,
+            backward_flops=4e9, activation_bytes=3e5, output_bytes=4e4 if index < 2 else 0.0,
+        )
+        for index in range(3)
+    ]  # fmt: skip
+    device = device_type("small", 1_500_000)
+    node = Node(name="n", devices=(DeviceGroup(name="d", type="small", count=3),), link=FAST)
+    cluster = Cluster(name="c", device_types=(device,), nodes=(node,))
+    job = Job(global_batch_size=18, micro_batch_size=2)
+    problem = Problem(ModelProfile(name="m", layers=tuple(layers)), cluster, job)
+    with pytest.warns(UserWarning, match="2 of 3 devices left out"):
+        found = place(problem, AutoPlanner())
+    even = place(problem, "uniform-3d")
+    assert len(found.plan.devices) == 3
+    assert found.estimate.step_time_s <= even.estimate.step_time_s * (1 + 1e-9)

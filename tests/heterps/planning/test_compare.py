@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,14 @@ import pytest
 
 from heterps.micro_batches.sizes import open_sizes
 from heterps.planning.compare import compare
+from heterps.planning.comparison_rows import Answers, judge
 from heterps.planning.place import place
 from heterps.planning.problems import load_problem
 from heterps.planning.strategies import OPEN
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import planner_named, system_names
 from heterps_configs.documents.job import Strategy
-from heterps_configs.documents.plan import Plan
+from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import HeterpsError
 from heterps_envs.problem import Problem
 from tests.heterps.small_profiles import PLAIN
@@ -346,3 +348,16 @@ def test_a_planner_that_is_named_twice_has_one_row_and_two_of_one_name_are_refus
     assert [row.planner for row in found.rows] == ["even", "greedy"]
     with pytest.raises(HeterpsError, match="2 of them are called 'even'"):
         compare(problem, [planner_named("even"), planner_named("even", seed=1)])
+
+
+def test_a_bound_that_a_plan_is_below_is_nobodys_reference() -> None:
+    """A plan may fit by the simulator alone: what is proven of placements is none of it."""
+    problem = load_problem("perceptron", "local-emulated", strategy=Strategy())
+    exact, even = (place(problem, name) for name in ("exact", "even"))
+    assert exact.bound.step_time_s is not None
+    shorter = even.estimate.changed(closed_form_step_time_s=0.5 * exact.bound.step_time_s)
+    below = replace(even, estimate=shorter, bound=Bound(), executable=Bound())
+    judged = judge(problem, Answers(["exact", "even"], (), {"exact": exact, "even": below}))
+    assert judged.reference is None
+    assert judged.results["exact"].bound == exact.bound
+    assert [row.closed_form_gap for row in judged.rows] == [None, None]

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from heterps.planning import frontier as module
 from heterps.planning.frontier import frontier
 from heterps.planning.problems import load_problem
 from heterps_configs.documents.cluster import Cluster
 from heterps_configs.documents.job import Strategy
 from heterps_configs.documents.plan import Plan
+from heterps_envs.certificates.plan import check_certificate
 from heterps_envs.simulator.simulate import estimate
 from tests.heterps.small_profiles import PLAIN
 
@@ -131,3 +133,24 @@ def test_plans_hold_as_many_micro_batches_as_those_of_place() -> None:
     """Behind slow links the rule of 1F1B alone takes a sixth longer than the closed form says."""
     for entry in frontier(load_problem("llama-7b", "a100-v100-t4")).plans:
         assert entry.plan.predicted_step_time_s == pytest.approx(entry.step_time_s, rel=0.02)
+
+
+def test_what_is_said_of_each_plan_of_a_frontier_holds() -> None:
+    problem = load_problem("ctr", "a100-v100-t4", strategy=Strategy(), global_batch_size=64)
+    plans = frontier(problem).plans
+    assert len(plans) > 1
+    for entry in plans:
+        report = check_certificate(problem, entry.plan)
+        assert not report.problems
+
+
+def test_plans_that_do_not_fit_as_simulated_are_left_out_of_a_frontier(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = load_problem("ctr", "a100-v100-t4", strategy=Strategy(), global_batch_size=64)
+    all_plans = frontier(problem).plans
+    monkeypatch.setattr(
+        module, "is_feasible", lambda problem, plan: plan.stages != all_plans[0].plan.stages
+    )
+    with pytest.warns(UserWarning, match="1 plans are left out: as simulated they take more"):
+        assert frontier(problem).plans == all_plans[1:]

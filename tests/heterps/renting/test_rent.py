@@ -219,3 +219,10 @@ def test_where_no_bought_set_fits_the_reason_is_said() -> None:
     large = load_problem("llama-7b", "a100-v100-t4", strategy=Strategy())
     with pytest.raises(HeterpsError, match="GiB"):
         place_within(large, "greedy", Offer(usd_per_hour=1.0))
+
+
+def test_sets_that_lack_what_a_strategy_needs_end_no_search() -> None:
+    """Fewer than four devices of a node are no group of four."""
+    asked = load_problem("gpt2", "a100-v100-t4", strategy=Strategy(tensor_parallel=(4,)))
+    found = place_within(asked, "greedy", Offer(usd_per_hour=12.0))
+    assert {stage.degree for stage in found.plan.stages} == {4}
