@@ -62,11 +62,9 @@ def places_of_layers(
 
 def _warn_of_unknown(profile: ModelProfile, device_map: Mapping[str, Place], source: str) -> None:
     parts = [part for layer in profile.layers for part in layer.name.split("+")]
-    unknown = [
-        path
-        for path in device_map
-        if not any(_is_in(part, path) or _is_in(path, part) for part in parts)
-    ]
+    # Beside layers a model has modules that are none, such as tables of positions.
+    known = {part.partition(".")[0] for part in parts}
+    unknown = [path for path in device_map if path and path.partition(".")[0] not in known]
     if unknown:
         names = ", ".join(unknown[:4]) + (", ..." if len(unknown) > 4 else "")
         warnings.warn(f"{source}: {names}: no layer of {profile.name} is there", stacklevel=4)

@@ -7,7 +7,7 @@ from typing import Any
 
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.curves import CurvePoint
-from heterps_configs.documents.numbers import Amount, Ratio, Seconds, Whole
+from heterps_configs.documents.numbers import Amount, NotNegative, Ratio
 from heterps_envs.problem import Problem
 
 
@@ -42,14 +42,14 @@ class ComparisonRow:
     throughput_samples_per_s: Amount | None
     price_usd_per_million_samples: Amount | None
     gap: Ratio | None
-    evaluations: Whole
-    planning_s: Seconds
+    evaluations: NotNegative
+    planning_s: Amount
     feasible: bool
-    step_time_s: Seconds | None = None
+    step_time_s: Amount | None = None
     reason: str = ""
-    planning_cpu_s: Seconds = 0.0
+    planning_cpu_s: Amount = 0.0
     refused: bool = False
-    near_best_cpu_s: Seconds | None = None
+    near_best_cpu_s: Amount | None = None
     own_cost_s: Amount | None = None
     own_cost_of: str | None = None
     closed_form_gap: Ratio | None = None

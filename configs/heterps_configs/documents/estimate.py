@@ -9,7 +9,7 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from heterps_configs.documents.base import Document
-from heterps_configs.documents.numbers import Number, Ratio, Whole, WholeBytes
+from heterps_configs.documents.numbers import NotNegative, Number, Ratio, Whole
 
 # Where the layer times of a plan come from: all of its device types were measured, or all were
 # estimated, with efficiencies fitted on other measured types, on what was published of cards, or
@@ -91,8 +91,8 @@ class Estimate(Document):
     closed_form_step_time_s: Number | None = None
     throughput_samples_per_s: Number
     price_usd_per_million_samples: Number
-    memory_bytes: Mapping[str, WholeBytes]
-    memory_limit_bytes: Mapping[str, WholeBytes] = {}
+    memory_bytes: Mapping[str, NotNegative]
+    memory_limit_bytes: Mapping[str, NotNegative] = {}
     bubble_share: Ratio | None = None
     feasible: bool = True
     reasons: tuple[str, ...] = ()

@@ -52,6 +52,8 @@ def _is_a_price(value: float) -> float:
 Number = Annotated[float, BeforeValidator(_is_number), Field(allow_inf_nan=False)]
 Whole = Annotated[int, BeforeValidator(_is_whole_number)]
 
+# Of what was counted or computed, however large it came out.
+NotNegative = Annotated[Whole, Field(ge=0)]
 Seconds = Annotated[Number, Field(ge=0, le=MOST_SECONDS)]
 PositiveSeconds = Annotated[Number, Field(gt=0, le=MOST_SECONDS)]
 # Of a sum less its parts, below 0 where the parts took longer.

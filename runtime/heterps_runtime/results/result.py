@@ -7,19 +7,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
-from pydantic import AllowInfNan, BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import AllowInfNan, BeforeValidator, PlainSerializer, model_validator
 from pydantic_core import PydanticCustomError
 
 from heterps_configs.documents.base import Document
 from heterps_configs.documents.estimate import Estimate, MemoryCurve, TimelineEvent
-from heterps_configs.documents.numbers import (
-    MemoryBytes,
-    Ratio,
-    Seconds,
-    SignedSeconds,
-    Whole,
-    WholeBytes,
-)
+from heterps_configs.documents.numbers import NotNegative, Ratio, Seconds, SignedSeconds
 from heterps_configs.documents.plan import Plan
 from heterps_runtime.process.memory_report import MemoryReport
 from heterps_runtime.results.changes import Recovery, Replan
@@ -28,7 +21,6 @@ from heterps_runtime.results.phases import Phase, warm_steps
 
 # Of a run directory: the whole result, for reports.
 RESULT_FILE = "run-result.json"
-NotNegative = Annotated[Whole, Field(ge=0)]
 # What a training computes may be no number where it diverges: null in JSON, which knows none such.
 Computed = Annotated[
     float,
@@ -66,8 +58,8 @@ class DeviceReport(Document):
     worst_overrun_s: SignedSeconds
     optimizer_s: Seconds
     memory: MemoryReport | None = None
-    predicted_memory_bytes: WholeBytes | None = None
-    memory_limit_bytes: MemoryBytes | None = None
+    predicted_memory_bytes: NotNegative | None = None
+    memory_limit_bytes: NotNegative | None = None
     stage_names: tuple[str, ...] = ()
     bubble_share: Ratio | None = None
     predicted_bubble_share: Ratio | None = None
