@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,11 @@ settings.load_profile("heterps")
 # Imports, traces and plans are many objects that live long or are freed without it: to look for
 # cycles among them as often as Python does takes a fifth of the time of tests that trace.
 gc.set_threshold(50_000, 20, 50)
+
+# A shell starts background jobs with Ctrl-C ignored, and what they start inherits it: tests that
+# interrupt a command would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

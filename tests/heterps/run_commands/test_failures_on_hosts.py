@@ -28,6 +28,11 @@ def hosts() -> Iterator[Network]:
         yield made
 
 
+def _interrupt_host_1(processes: list[Any], run: Path) -> None:
+    del run
+    processes[1].send_signal(signal.SIGINT)
+
+
 def _kill_host_0(processes: list[Any], run: Path) -> None:
     del run
     processes[0].kill()
@@ -43,6 +48,7 @@ def _kill_a_rank_of_host_1(processes: list[Any], run: Path) -> None:
 @pytest.mark.parametrize(
     ("cause", "codes", "said"),
     [
+        (_interrupt_host_1, (2, 130), ("host 1 was interrupted; {}", "interrupted; {}")),
         (_kill_host_0, (-9, 2), ("", "host 0 .* has gone: its connection broke; {}")),
         (
             _kill_a_rank_of_host_1,
