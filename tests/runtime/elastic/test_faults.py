@@ -106,13 +106,12 @@ def test_ranks_of_groups_are_killed_one_after_the_other(tmp_path: Path) -> None:
     check_losses(case, result)
     assert killed_in(case) == ["d1", "d2", "d0"]
     # What a lost rank alone had is read, and not all of the state. Where gloo has ended the process
-    # of another at the break, more is lost than one. On a busy machine the newest checkpoint may be
-    # incomplete when a rank is killed: then all of the one before is read.
+    # of another at the break, more is lost than one, and a rank that is lost after that may have
+    # nothing alone. On a busy machine the newest checkpoint may be incomplete when a rank is
+    # killed: then all of the one before is read, or nothing of the first.
     num_parameters = sum(layer.num_parameters for layer in problem.profile.layers)
     read = [r.bytes_by_source["local"] for r in result.recoveries if len(r.lost) == 1]
-    assert read
-    assert min(read) > 0
-    assert min(read) < 0.9 * 3 * 4 * num_parameters
+    assert any(0 < num_bytes < 0.9 * 3 * 4 * num_parameters for num_bytes in read), read
     assert not processes_of(case.directory)
 
 
