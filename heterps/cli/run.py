@@ -191,8 +191,9 @@ def run(
 
     import_torch()  # before anything else does
 
+    from heterps.run_commands.event_files import read_events
     from heterps.run_commands.run import run_run
-    from heterps.run_commands.run_request import RunRequest, read_events, read_settings
+    from heterps.run_commands.run_request import RunRequest, read_settings
     from heterps_runtime.specification.hosts import Hosts
 
     given = {

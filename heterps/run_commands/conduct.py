@@ -13,6 +13,7 @@ from heterps.reports.console import remarks, say_when_compiling
 from heterps.reports.run_tensorboard import RunBoard
 from heterps.reports.run_trace import TRACE_SUFFIXES, TraceFiles, write_timelines
 from heterps.run_commands.elastic import run_with_recovery
+from heterps.run_commands.event_files import check_events
 from heterps.run_commands.failures import (
     ON_EVERY_HOST,
     failures_explained,
@@ -20,7 +21,7 @@ from heterps.run_commands.failures import (
     to_go_on_from,
 )
 from heterps.run_commands.hooks import make_controller, shown
-from heterps.run_commands.run_request import RunRequest, check_events
+from heterps.run_commands.run_request import RunRequest
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import CheckpointSettings
 from heterps_configs.outputs import folder_lock, try_outputs
@@ -79,7 +80,14 @@ def conduct(request: RunRequest) -> RunOutcome:
         plan, problem = request.at_hand or load_plan_and_problem(
             request.plan_file, request.model, request.cluster
         )
-        check_events(request.event_files, problem)
+        check_events(
+            request.event_files,
+            problem,
+            plan,
+            request.settings.steps,
+            is_elastic=request.is_elastic,
+        )
+        request.check_losses(problem)
         what = f"{request.plan_file}: this plan"
         ask_for_trust(problem.profile.source, what, is_trusted=request.trusts_code, say=_say)
         ask_for_program(request.settings.program, is_trusted=request.trusts_program, say=_say)

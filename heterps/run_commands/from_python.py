@@ -25,7 +25,8 @@ from typing import Any
 from heterps.micro_batches.place_result import PlaceResult
 from heterps.planning.plans import problem_of_plan
 from heterps.run_commands.conduct import conduct, write_trace
-from heterps.run_commands.run_request import RUN_DIRECTORY, RunRequest, read_events
+from heterps.run_commands.event_files import read_events
+from heterps.run_commands.run_request import RUN_DIRECTORY, RunRequest, check_file
 from heterps_configs.arguments import PATH, check_callable, check_type
 from heterps_configs.documents.plan import Plan
 from heterps_configs.documents.run_settings import RunSettings
@@ -87,6 +88,8 @@ def run(
         if path is not None:
             check_type(name, path, PATH, "a path, or None")
     chosen = _with_program(_settings_of(settings), program)
+    if isinstance(settings, str | os.PathLike):
+        check_file(os.fspath(settings), chosen, beside=() if program is None else ("program",))
     files = _event_files(events)
     injected, spot = read_events(files, chosen)
     request = RunRequest(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import RunSettings
-from heterps_configs.errors import DocumentError, HeterpsError
-from heterps_configs.library import load_run_events, load_run_settings
+from heterps_configs.errors import HeterpsError
+from heterps_configs.library import load_run_settings
+from heterps_runtime.run.starting_point import check_weights
 from heterps_runtime.specification.hosts import Hosts
 from heterps_runtime.training.program_file import ProgramFile
 
@@ -86,6 +87,25 @@ class RunRequest(NamedTuple):
                 raise HeterpsError(text)
         if self.is_elastic and settings.port is not None:
             warnings.warn("port is ignored with --elastic, which takes a free one", stacklevel=1)
+        for mode, is_on in (("online", self.is_online), ("elastic", self.is_elastic)):
+            given = getattr(settings, mode).to_mapping()
+            if given and not is_on:
+                names = ", ".join(f"{mode}.{name}" for name in given)
+                warnings.warn(f"settings that need --{mode} are ignored: {names}", stacklevel=1)
+
+    def check_losses(self, problem: Problem) -> None:
+        """Warns of losses of what the cluster does not have."""
+        known = {
+            name for device in problem.cluster.devices for name in (device.name, device.type.name)
+        }
+        rates = self.settings.elastic.losses_per_hour if self.is_elastic else {}
+        unknown = [name for name in rates if name not in known]
+        if unknown:
+            warnings.warn(
+                f"elastic.losses_per_hour: ignored, as the cluster {problem.cluster.name!r} has no "
+                f"such devices or device types: {', '.join(unknown)}",
+                stacklevel=1,
+            )
 
     def facts(self) -> dict[str, object]:
         """What must be the same on all hosts, by name."""
@@ -141,47 +161,31 @@ def read_settings(reference: str | None, given: Mapping[str, Any]) -> RunSetting
     directory = fields.get("run_directory") or settings.run_directory or RUN_DIRECTORY
     fields["run_directory"] = str(directory)
     kept = {name: getattr(settings, name) for name in RunSettings.model_fields}
-    return RunSettings.from_mapping({**kept, **fields}, "options of heterps run")
+    chosen = RunSettings.from_mapping({**kept, **fields}, "options of heterps run")
+    if reference is not None:
+        check_file(reference, chosen, beside=fields)
+    return chosen
 
 
-def check_events(references: Sequence[str], problem: Problem) -> None:
-    """Refuses events of devices that there are not, with the file and the field.
+def check_file(reference: str, settings: RunSettings, beside: Collection[str] = ()) -> None:
+    """Refuses what a file of settings names and is not there, with the file.
 
     Args:
-        references: As of `read_events`; spot traces check themselves.
-        problem: Whose cluster has the devices.
+        reference: File or shipped name.
+        settings: Those of the file, with what was said beside it.
+        beside: Fields that were said beside it.
 
     Raises:
-        DocumentError: With all of them.
+        HeterpsError: With the file and the field.
     """
-    known = problem.device_named
-    for name in (each for each in references if not each.endswith(".csv")):
-        problems = [
-            f"events.{index}.{event.kind}: no device {device!r} in the cluster "
-            f"{problem.cluster.name!r}; it has {', '.join(known)}"
-            for index, event in enumerate(load_run_events(name).events)
-            for device in event.link or (event.subject,)
-            if device not in known
-        ]
-        if problems:
-            raise DocumentError(name, problems)
-
-
-def read_events(
-    references: Sequence[str], settings: RunSettings
-) -> tuple[tuple[RunEvent, ...], SpotRun | None]:
-    """Events of all files together, and a spot trace where one of them is one (`.csv`).
-
-    Raises:
-        HeterpsError: A file is bad, or there are two spot traces.
-    """
-    traces = [Path(name) for name in references if name.endswith(".csv")]
-    files = [name for name in references if not name.endswith(".csv")]
-    events = tuple(event for name in files for event in load_run_events(name).events)
-    if not traces:
-        return events, None
-    if len(traces) > 1:
-        raise HeterpsError(f"--events {traces[1]}: is a second spot trace; one is allowed")
-    from heterps.online.spot_run import SpotRun
-
-    return events, SpotRun.of(traces[0], settings.elastic.compress)
+    if settings.resume and not settings.checkpoint.folder and "resume" not in beside:
+        raise HeterpsError(f"{reference}: resume: needs checkpoint.folder, or --checkpoint FOLDER")
+    try:
+        if "resume" not in beside:
+            _ = settings.saving
+        if settings.program is not None and "program" not in beside:
+            ProgramFile.of(settings.program)
+        if settings.weights is not None and not settings.resume:
+            check_weights(settings.weights)
+    except HeterpsError as error:
+        raise HeterpsError(f"{reference}: {error}") from None

@@ -42,6 +42,10 @@ class RunEvent(Document):
         if len(named) != 1:
             given = f", got {' and '.join(named)}" if named else ""
             raise ValueError(f"needs exactly one of {', '.join(_KINDS)}{given}")
+        if self.slow is None and self.link is not None:
+            raise ValueError(
+                f"`{named[0]}` takes a device, and {self.subject} is a link: only `slow` takes one"
+            )
         if named == ["slow"]:
             if self.factor is None or self.time_s is not None:
                 raise ValueError(

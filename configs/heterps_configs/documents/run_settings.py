@@ -42,7 +42,7 @@ class CheckpointSettings(Document):
     folder: str = ""
     every: Count = 0
     keep: PositiveCount = 2
-    remote: str | None = None
+    remote: str | None = Field(default=None, min_length=1)
 
     def is_due(self, step: int, num_steps: int) -> bool:
         """Whether to save when `step` steps are done."""
@@ -142,8 +142,8 @@ class RunSettings(Document):
     seed: Seed = 0
     learning_rate: Rate | None = None
     max_gradient_norm: Number | None = Field(default=None, gt=0, le=1e9)
-    program: str | None = None
-    weights: str | None = None
+    program: str | None = Field(default=None, min_length=1)
+    weights: str | None = Field(default=None, min_length=1)
     verify: bool = False
     engine: Engine = "heterps"
     device: DeviceChoice = "auto"

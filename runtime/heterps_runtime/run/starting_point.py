@@ -103,7 +103,7 @@ def at_starting_point(
         assert saving is not None
         update |= _resumed(saving, settings, problem, plan, remarks)
     elif settings.weights is not None:
-        update["weights"] = str(_weights_folder(Path(settings.weights)))
+        update["weights"] = str(check_weights(settings.weights))
     if saving is not None:
         prepare_folder(Path(saving.folder), is_resumed=settings.resume)
         if saving.remote is not None:
@@ -194,14 +194,21 @@ def prepare_remote(url: str, *, is_resumed: bool) -> None:
         )
 
 
-def _weights_folder(folder: Path) -> Path:
+def check_weights(name: str) -> Path:
     """Makes sure that there are weights; the ranks read them.
+
+    Args:
+        name: Of a folder.
+
+    Returns:
+        Its absolute path.
 
     Raises:
         HeterpsError: There are none, or a file cannot be read.
     """
     from heterps_runtime.models.safetensors import SafetensorsFolder
 
+    folder = Path(name)
     if not folder.is_dir():
-        raise HeterpsError(f"{folder}: is no folder; expected one with *.safetensors files")
+        raise HeterpsError(f"weights: {folder} is no folder; expected one with *.safetensors files")
     return SafetensorsFolder(folder.absolute()).folder

@@ -50,7 +50,7 @@ def check_runnable(problem: Problem, plan: Plan, events: Sequence[RunEvent] = ()
         )
     for event in events:
         if event.slow is not None:
-            _check_slowdown(problem, plan, event)
+            check_slowdown(problem, plan, event)
 
 
 def _differences(problem: Problem, plan: Plan) -> str:
@@ -63,7 +63,12 @@ def _differences(problem: Problem, plan: Plan) -> str:
     )
 
 
-def _check_slowdown(problem: Problem, plan: Plan, slowdown: RunEvent) -> None:
+def check_slowdown(problem: Problem, plan: Plan, slowdown: RunEvent) -> None:
+    """Refuses to slow down what is not emulated, or is no link.
+
+    Raises:
+        HeterpsError: With what can be slowed down.
+    """
     emulated = [d.name for d in problem.cluster.devices if d.type.emulation is not None]
     if slowdown.link is None:
         if slowdown.subject not in emulated:

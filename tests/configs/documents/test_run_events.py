@@ -47,6 +47,7 @@ def test_a_slow_link_has_a_direction() -> None:
         ("{step: 3, time_s: 2, lose: a}", "events.0: needs a step or a time_s"),
         ("{step: 3, lose: a, factor: 2}", "events.0: only `slow` has a factor, and this is `lose`"),
         ("{step: 3, slow: a}", "events.0: `slow` needs a factor"),
+        ("{step: 3, lose: a->b}", "events.0: `lose` takes a device, and a->b is a link"),
         ("{time_s: 3, slow: a, factor: 3}", "events.0: `slow` needs a factor and takes a step"),
         ("{step: 3, slow: a, factor: 0}", "events.0.factor: must be at least 0.000001"),
         ("{step: -1, lose: a}", "events.0.step: must be at least 0"),

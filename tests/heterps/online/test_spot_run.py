@@ -10,7 +10,7 @@ import pytest
 
 from heterps.online.spot_run import SpotRun, SpotRunReport, _lost_s
 from heterps.planning.plans import load_plan_and_problem
-from heterps.run_commands.run_request import read_events
+from heterps.run_commands.event_files import read_events
 from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import ElasticSettings, RunSettings
 from heterps_configs.errors import HeterpsError

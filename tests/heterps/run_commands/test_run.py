@@ -148,9 +148,9 @@ def test_a_plan_for_devices_that_are_not_here_is_refused_with_what_it_takes(
         ("{slow: fast}", (), "`slow` needs a factor"),
         ("{slow: fats, factor: 3}", (), "events.0.slow: no device 'fats' in the cluster"),
         ("{slow: fast->fats, factor: 3}", (), "events.0.slow: no device 'fats' in the cluster"),
-        ("{slow: fast->fast, factor: 3}", (), "a link leads from one device to another"),
+        ("{slow: fast->fast, factor: 3}", (), "events.0.slow: a link leads from one device to"),
         ("{slow: fast->medium, factor: 0}", (), "events.0.factor: must be at least 0.000001"),
-        ("{step: 3, lose: fast}", (), "the event lose 'fast' needs --elastic"),
+        ("{step: 3, lose: fast}", (), "events.yaml: events.0.lose: needs --elastic"),
         ("{step: 3, lose: fats}", ("--elastic",), "events.yaml: events.0.lose: no device 'fats'"),
     ],
 )

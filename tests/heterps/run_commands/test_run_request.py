@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,11 @@ import pytest
 from heterps.run_commands.run_request import (
     RUN_DIRECTORY,
     RunRequest,
-    check_events,
-    read_events,
+    check_file,
     read_settings,
 )
-from heterps_configs.documents.run_events import RunEvent
 from heterps_configs.documents.run_settings import CheckpointSettings, RunSettings
-from heterps_configs.errors import DocumentError, HeterpsError
+from heterps_configs.errors import HeterpsError
 from heterps_runtime.specification.hosts import Hosts
 from tests.uneven_problems import MakeProblem
 
@@ -38,15 +37,6 @@ def test_what_is_typed_comes_before_the_file(tmp_path: Path) -> None:
 def test_the_shipped_settings_are_the_usual_ones() -> None:
     settings = read_settings("run-settings", {})
     assert settings.changed(description="") == read_settings(None, {})
-
-
-def test_events_of_several_files_come_together(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("events: [{step: 1, lose: d0}]\n")
-    (tmp_path / "b.yaml").write_text("events: [{step: 2, join: d0}]\n")
-    files = [str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")]
-    events, spot = read_events(files, RunSettings())
-    assert events == (RunEvent(step=1, lose="d0"), RunEvent(step=2, join="d0"))
-    assert spot is None
 
 
 @pytest.mark.parametrize(
@@ -77,17 +67,57 @@ def test_hosts_compare_what_decides_the_result_by_the_name_that_a_user_knows() -
     assert own["--checkpoint"] == ""
 
 
-def test_events_of_unknown_devices_are_told_with_file_and_field(
-    make_problem: MakeProblem, tmp_path: Path
-) -> None:
-    path = tmp_path / "events.yaml"
-    path.write_text(
-        "events: [{step: 1, lose: fast-0}, {step: 2, join: d9}, "
-        "{step: 3, slow: fast-0->d8, factor: 2}]"
+def test_settings_of_a_mode_that_is_off_are_named(make_problem: MakeProblem) -> None:
+    settings = RunSettings.from_mapping(
+        {
+            "elastic": {"heartbeat_s": 3.0, "losses_per_hour": {"fsat": 1}},
+            "online": {"drift_threshold": 0.2},
+        }
     )
-    with pytest.raises(DocumentError) as caught:
-        check_events([str(path), "spot.csv"], make_problem())
-    first, second = caught.value.problems
-    assert caught.value.source == str(path)
-    assert first.startswith("events.1.join: no device 'd9' in the cluster")
-    assert second.startswith("events.2.slow: no device 'd8' in the cluster")
+    with pytest.warns(UserWarning, match="are ignored") as told:
+        RunRequest(Path("p"), settings).check()
+    assert [str(each.message) for each in told] == [
+        "settings that need --online are ignored: online.drift_threshold",
+        "settings that need --elastic are ignored: elastic.heartbeat_s, elastic.losses_per_hour",
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        RunRequest(Path("p"), settings, is_online=True, is_elastic=True).check()
+        RunRequest(Path("p"), settings).check_losses(make_problem())
+
+
+def test_losses_of_what_the_cluster_lacks_are_named(make_problem: MakeProblem) -> None:
+    rates = {"fast": 0.3, "middle-0": 1, "fsat": 1}
+    settings = RunSettings.from_mapping({"elastic": {"losses_per_hour": rates}})
+    with pytest.warns(UserWarning, match=r"elastic\.losses_per_hour: .* device types: fsat$"):
+        RunRequest(Path("p"), settings, is_elastic=True).check_losses(make_problem())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("resume: true", "resume: needs checkpoint.folder, or --checkpoint FOLDER"),
+        ("checkpoint: {every: 3}", "checkpoint.every 3: needs --checkpoint FOLDER"),
+        ("program: ''", "program: needs at least 1 character"),
+        ("program: foo", "program: 'foo' names no function"),
+        ("program: /none/here.py:make", "program: /none/here.py cannot be read"),
+        ("weights: ''", "weights: needs at least 1 character"),
+        ("weights: /none/here", "weights: /none/here is no folder"),
+    ],
+)
+def test_what_a_file_of_settings_names_wrongly_is_told_with_the_file(
+    text: str, expected: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(text)
+    with pytest.raises(HeterpsError) as caught:
+        read_settings(str(path), {})
+    assert str(caught.value).startswith(f"{path}: {expected}")
+
+
+def test_what_is_typed_beside_a_file_is_not_the_file_s(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("resume: true\nprogram: foo\n")
+    typed = {"checkpoint": tmp_path, "program": "train.py:make"}
+    assert read_settings(str(path), typed).program == "train.py:make"
+    check_file("mine.yaml", RunSettings(resume=True, program="foo"), beside=("resume", "program"))
