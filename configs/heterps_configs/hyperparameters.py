@@ -8,6 +8,7 @@ says them in this form.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -102,6 +103,7 @@ def fields_of(entry: Mapping[str, Any], config: AnyConfig, source: str) -> dict[
         problems.append("policy_kwargs: expected a mapping")
         own = {}
     problems += [f"policy_kwargs.{name}: unknown" for name in own if name not in POLICY_FIELDS]
+    problems += _given_twice(given, own)
     fields = {FIELDS.get(name, name): value for name, value in {**given, **own}.items()}
     problems += [
         f"{name}: unknown hyper-parameter"
@@ -111,6 +113,19 @@ def fields_of(entry: Mapping[str, Any], config: AnyConfig, source: str) -> dict[
     if problems:
         raise DocumentError(source, problems)
     return {**fields, **_learning_rates(fields, source)}
+
+
+def _given_twice(given: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """A problem for each field that several names, or places, give."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for place in (*given, *(f"policy_kwargs.{name}" for name in own)):
+        name = place.removeprefix("policy_kwargs.")
+        places[FIELDS.get(name, name)].append(place)
+    return [
+        f"{' and '.join(named)}: are one and the same; keep one of them"
+        for named in places.values()
+        if len(named) > 1
+    ]
 
 
 def _learning_rates(fields: Mapping[str, Any], source: str) -> dict[str, Any]:

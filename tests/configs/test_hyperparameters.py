@@ -71,6 +71,11 @@ def test_arguments_become_fields(given: dict[str, Any], expected: dict[str, Any]
         ({"policy_kwargs": {"net_arch": [64]}}, "policy_kwargs.net_arch: unknown"),
         ({"policy_kwargs": "dict(hidden=8)"}, "policy_kwargs: expected a mapping"),
         ({"learning_rate": "lin_fast"}, "expected a number or lin_NUMBER"),
+        (
+            {"hidden": 8, "policy_kwargs": {"hidden": 16}},
+            "hidden and policy_kwargs.hidden: are one",
+        ),
+        ({"n_steps": 8, "steps_per_update": 16}, "n_steps and steps_per_update: are one"),
     ],
 )
 def test_what_no_training_has_is_named(given: dict[str, Any], message: str) -> None:
