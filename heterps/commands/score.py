@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.table import Table
 
 from heterps.reports.console import (
@@ -58,9 +60,10 @@ def run_score(policy: str, test_set: str, num_problems: int | None, *, as_json: 
     answer.print(
         "step time over that of the earliest-finish rule; below 100 % is better"
         if is_for_graphs
-        else "step time over the proven optimum, minus 1; solved: share of problems below 0.1 %; "
-        "inf: some have no placement"
+        else "step time over the proven optimum, minus 1; solved: share of problems below 0.1 %"
     )
+    if not all(map(math.isfinite, scores.values())):
+        answer.print("-: the policy finds no placement for some of the problems, or for any")
 
 
 def _score_chains(
@@ -93,5 +96,9 @@ def scores_table(scores: dict[str, float], title: str) -> Table:
     for kind in kinds:
         table.add_column(kind, justify="right", no_wrap=True)
     for decoding in dict.fromkeys(name for name, _ in cells):
-        table.add_row(decoding, *(percent_text(cells[decoding, kind], 2) for kind in kinds))
+        table.add_row(decoding, *(_cell(cells[decoding, kind]) for kind in kinds))
     return table
+
+
+def _cell(score: float) -> str:
+    return percent_text(score, 2) if math.isfinite(score) else "-"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heterps.commands import score
 from heterps_agents.learned.policy import Policy
 
 Heterps = Callable[..., Any]
@@ -54,6 +57,19 @@ def test_a_policy_is_scored_on_problems_that_it_never_saw(
     answer = heterps("score", reference, "--problems", 2, "--json").data
     assert answer["num_problems"] == 2
     assert all(value >= 0 for value in answer["scores"].values())
+    shown = heterps("score", reference, "--problems", 2)
+    assert "-:" not in shown.out
     refused = heterps("score", reference, "--set", "largest")
     assert refused.code == 2
     assert "unknown test set 'largest'" in refused.err
+
+
+def test_a_policy_that_finds_nothing_is_told_so_in_words(
+    heterps: Heterps, policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {"greedy_median": 0.25, "greedy_mean": math.inf}
+    monkeypatch.setattr(score, "_score_chains", lambda *_: (2, found))
+    told = heterps("score", policy).out
+    assert "inf" not in told
+    assert re.search(r"greedy +25\.00 % +- *\n", told)
+    assert "-: the policy finds no placement for some of the problems, or for any" in told

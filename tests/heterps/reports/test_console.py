@@ -46,7 +46,7 @@ def test_shares_of_training_scores_and_demo_have_a_space_and_are_never_minus_not
     result = shown(CHAINS.now + CHAINS.score, steps=1200, reward=0.5, score=-1e-6)
     assert result == "1,200 steps  reward 0.50  median gap 0.00 %"
     cells = scores_table({"greedy_median": 0.0125, "greedy_p95": float("inf")}, "").columns
-    assert [list(column.cells) for column in cells] == [["greedy"], ["1.25 %"], ["inf %"]]
+    assert [list(column.cells) for column in cells] == [["greedy"], ["1.25 %"], ["-"]]
     assert Speed(1.0, 1.0001).error_text == "+0.0 %"
     assert Speed.of(1.0, 1.5).error_text == "+50.0 %"
 
