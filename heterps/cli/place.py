@@ -44,6 +44,7 @@ from heterps.cli.options import (
     ShardState,
     TensorParallel,
 )
+from heterps_configs.documents.job import Strategy
 from heterps_configs.errors import HeterpsError
 
 if TYPE_CHECKING:
@@ -71,10 +72,12 @@ class ProblemOptions:
 
     def request(self, model: str, cluster: str) -> ProblemRequest:
         """What is asked, as the commands want it."""
-        from heterps.commands.requests import JobOptions, ProblemRequest
+        from heterps.commands.requests import JobOptions, ProblemRequest, told_by_option
         from heterps.planning.strategies import micro_batch_size, strategy_of
 
         chosen = (self.tensor_parallel, self.recompute, self.shard_state, self.offload)
+        with told_by_option(Strategy.model_fields):
+            strategy = strategy_of(*chosen, self.micro_batch, job_file=self.job)
         return ProblemRequest(
             model,
             cluster,
@@ -90,7 +93,7 @@ class ProblemOptions:
             job_file=self.job,
             inputs=tuple(self.inputs or ()),
             sequence_length=self.sequence_length,
-            strategy=strategy_of(*chosen, self.micro_batch, job_file=self.job),
+            strategy=strategy,
             names_ways=any(choice is not None for choice in chosen),
         )
 
@@ -171,7 +174,7 @@ def place(
 
         ignored = {
             "--effort": effort, "--evaluations": evaluations, "--cpu-seconds": cpu_seconds,
-            "--policy": policy, "--processes": processes,
+            "--policy": policy, "--processes": processes, "--seed": seed or None,
         }  # fmt: skip
         given = [name for name, value in ignored.items() if value is not None]
         if given:

@@ -97,6 +97,12 @@ def run_place(
     # What is misspelt should not wait for a model to be traced.
     chosen = planner.planner()
     limits.budget()
+    if chosen.name == "exact" and limits.evaluations is not None:
+        warnings.warn(
+            "--evaluations ends no proof of the planner exact, which counts transitions; "
+            "--seconds and --cpu-seconds do",
+            stacklevel=1,
+        )
     problem = asked.load()
     if asked.names_ways and goes_own_way(problem.strategy, chosen):
         warn_of_own_way(chosen)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from rich.table import Table
 
-from heterps.commands.requests import JobOptions, Limits
+from heterps.commands.requests import JobOptions, Limits, told_by_option
 from heterps.planning.place_graph import (
     GraphResult,
     load_compiled_code,
@@ -60,13 +60,15 @@ class GraphRequest:
         Raises:
             HeterpsError: It is missing or broken, or an option does not fit.
         """
-        return load_graph(
-            self.graph,
-            self.cluster,
-            accelerators=self.accelerators,
-            job_file=self.job_file,
-            **self.job.named(),
-        )
+        given = self.job.named()
+        with told_by_option(given):
+            return load_graph(
+                self.graph,
+                self.cluster,
+                accelerators=self.accelerators,
+                job_file=self.job_file,
+                **given,
+            )
 
 
 def run_place_graph(

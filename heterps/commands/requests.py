@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from heterps.planning.problems import load_problem
+from heterps.planning.problems import JOB_OPTIONS, load_problem
+from heterps.planning.strategies import STRATEGY_OPTIONS
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.system import System
@@ -14,8 +18,39 @@ from heterps_agents.learned.efforts import effort_named
 from heterps_agents.learned.planner import PolicyPlanner
 from heterps_agents.learned.policy import Policy
 from heterps_configs.documents.job import Strategy
-from heterps_configs.errors import HeterpsError
+from heterps_configs.errors import DocumentError, HeterpsError
 from heterps_envs.problem import Problem
+
+# What command lines call fields of jobs and strategies, where that is another name.
+OPTION_OF = {
+    "global_batch_size": "--global-batch",
+    "micro_batch_size": "--micro-batch",
+    "min_throughput_samples_per_s": "--min-throughput",
+}
+
+
+@contextmanager
+def told_by_option(given: Collection[str]) -> Iterator[None]:
+    """What is wrong with a job or a strategy is told by the names that a command line has.
+
+    Args:
+        given: Fields that options gave.
+
+    Raises:
+        HeterpsError: In place of the document's own error.
+    """
+    try:
+        yield
+    except DocumentError as error:
+        if error.source not in (JOB_OPTIONS, STRATEGY_OPTIONS):
+            raise
+        problems = list(error.problems)
+        for name in given:
+            option = OPTION_OF.get(name, f"--{name.replace('_', '-')}")
+            # Other names are words, too.
+            field = rf"\b{name}\b" if "_" in name else rf"^{name}\b"
+            problems = [re.sub(rf"{field}(\.\d+)?", option, text) for text in problems]
+        raise HeterpsError("; ".join(problems)) from None
 
 
 @dataclass(frozen=True)
@@ -71,15 +106,17 @@ class ProblemRequest:
         Raises:
             HeterpsError: One of them is missing or broken, or an option does not fit.
         """
-        return load_problem(
-            self.model,
-            self.cluster,
-            job_file=self.job_file,
-            inputs=self.inputs,
-            sequence_length=self.sequence_length,
-            strategy=self.strategy,
-            **self.job.named(),
-        )
+        given = self.job.named()
+        with told_by_option(given):
+            return load_problem(
+                self.model,
+                self.cluster,
+                job_file=self.job_file,
+                inputs=self.inputs,
+                sequence_length=self.sequence_length,
+                strategy=self.strategy,
+                **given,
+            )
 
 
 @dataclass(frozen=True)

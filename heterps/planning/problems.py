@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # What messages say is allowed.
 _SOME_INPUTS = "texts such as x=3,32,32:float32"
+# What messages call fields of a job beside those of a file.
+JOB_OPTIONS = "job options"
 A_PROBLEM = "a Problem, as heterps.load_problem(model, cluster) makes it"
 
 
@@ -84,8 +86,8 @@ def make_job(
     base = load_job_fields(job_file) if job_file else {"dtype": profile.dtype}
     given = {name: value for name, value in options.items() if value is not None}
     fields = {**base, **given}
-    source = job_file or "job options"
-    return Job.from_mapping(with_a_size(fields) if is_size_open else fields, source)
+    # The file alone has been checked: what is wrong now, an option has brought.
+    return Job.from_mapping(with_a_size(fields) if is_size_open else fields, JOB_OPTIONS)
 
 
 def load_problem(
@@ -179,7 +181,7 @@ def _check_arguments(
 def _wanted_dtype(job_file: str | None, options: Mapping[str, Any]) -> Dtype | None:
     """What options or a job file say; None where neither does."""
     if options.get("dtype") is not None:
-        return Job.from_mapping({"dtype": options["dtype"]}, "job options").dtype
+        return Job.from_mapping({"dtype": options["dtype"]}, JOB_OPTIONS).dtype
     default = Job().dtype
     return load_job_fields(job_file).get("dtype", default) if job_file else None
 

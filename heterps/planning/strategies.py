@@ -9,6 +9,8 @@ from heterps_configs.library import load_job_fields
 # What is left to planners where nobody says otherwise. Host memory is no device's own, and its
 # links are seldom known: that it may be used has to be said.
 OPEN = Strategy(tensor_parallel=(), recompute="auto", shard_state="auto", chooses_micro_batch=True)
+# What messages call fields of a strategy.
+STRATEGY_OPTIONS = "strategy options"
 
 
 def strategy_of(
@@ -46,7 +48,7 @@ def strategy_of(
         ) from None
     return Strategy.from_mapping(
         {**OPEN.to_mapping(), **fields},
-        source="--tensor-parallel, --recompute, --shard-state, --offload",
+        source=STRATEGY_OPTIONS,
     )
 
 

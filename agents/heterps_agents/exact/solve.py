@@ -243,7 +243,7 @@ def predicted_work(kernel: KernelTables) -> float:
 
 def predicted_seconds(kernel: KernelTables) -> float:
     """Seconds that `solve` takes in most cases, from `predicted_work`."""
-    return START_SECONDS + predicted_work(kernel) * SECONDS_PER_PREDICTED
+    return float(START_SECONDS + predicted_work(kernel) * SECONDS_PER_PREDICTED)
 
 
 def scratch(

@@ -105,7 +105,7 @@ def test_a_cheaper_plan_keeps_the_throughput_floor(heterps: Heterps, blocks: Pat
             ("BLOCKS", "-c", "a100-v100", "--micro-batch", "64"),
             "64 is larger than global_batch_size 32",
         ),
-        (("BLOCKS", "-c", "a100-v100", "--global-batch", "-3"), "global_batch_size"),
+        (("BLOCKS", "-c", "a100-v100", "--global-batch", "-3"), "--global-batch: must be"),
         (
             ("BLOCKS", "-c", "a100-v100", "--dtype", "float8"),
             "'float32', 'tf32', 'float16', 'bfloat16' or 'mixed-bfloat16'",
@@ -226,3 +226,48 @@ def test_devices_above_a_budget_say_that_they_lost_for_their_price(heterps: Hete
     prices = re.findall(r"s, ([\d.]+) USD an hour(, above the budget)?$", outcome.err, re.M)
     assert {bool(above) for _, above in prices} == {True, False}
     assert all((float(price) > 3) == bool(above) for price, above in prices)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (("--global-batch", 0), "error: --global-batch: must be greater than 0, got 0"),
+        (
+            ("--global-batch", 4, "--micro-batch", 8),
+            "error: --micro-batch: 8 is larger than --global-batch 4",
+        ),
+        (("--min-throughput", -1), "error: --min-throughput: must be greater than 0"),
+        (("--dtype", "float31"), "error: --dtype: must be 'float32'"),
+        (("--tensor-parallel", "0"), "error: --tensor-parallel: must be greater than 0, got 0"),
+        (
+            ("--offload", "auto", "--recompute", "full"),
+            "error: --offload: auto, but recompute is full: then no stage keeps what it could "
+            "offload",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_told_by_its_name(
+    heterps: Heterps, blocks: Path, options: tuple[object, ...], expected: str
+) -> None:
+    outcome = heterps("place", blocks, "-c", "a100-v100", *options)
+    assert outcome.code == 2
+    assert outcome.err.startswith(expected)
+
+
+def test_what_a_job_file_and_an_option_contradict_each_other_in_has_the_name_of_each(
+    heterps: Heterps, blocks: Path, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text("global_batch_size: 4")
+    options = ("place", blocks, "-c", "a100-v100", "--job", job)
+    both = heterps(*options, "--micro-batch", 8)
+    assert both.err.startswith("error: --micro-batch: 8 is larger than global_batch_size 4")
+    job.write_text("global_batch_size: 0")
+    alone = heterps(*options, "--micro-batch", 8)
+    assert alone.err.startswith(f"error: {job}: global_batch_size: must be greater than 0")
+
+
+def test_evaluations_are_told_to_end_no_proof(heterps: Heterps, blocks: Path) -> None:
+    options = ("place", blocks, "-c", "a100-v100", "-p", "exact", "--micro-batch", 1)
+    with pytest.warns(UserWarning, match="--evaluations ends no proof of the planner exact"):
+        assert heterps(*options, "--evaluations", 1).code == 0

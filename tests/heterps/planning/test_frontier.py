@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -45,6 +46,15 @@ def test_its_ends_are_what_place_answers_for_either_objective(
     cheapest = heterps(*plain, "--objective", "price").data["estimate"]
     assert points[0]["step_time_s"] == pytest.approx(fastest["closed_form_step_time_s"])
     assert points[-1]["step_time_s"] == pytest.approx(cheapest["closed_form_step_time_s"])
+
+
+def test_a_seed_is_told_to_be_ignored_and_any_limit_is_one(heterps: Heterps, blocks: Path) -> None:
+    options = ("place", blocks, "-c", "a100-v100", "--frontier", "--json", *PLAIN)
+    with pytest.warns(UserWarning, match="ignored: --seed$"):
+        seeded = heterps(*options, "--seed", 5).data["frontier"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert heterps(*options, "--seconds", 1e308).data["frontier"] == seeded
 
 
 def test_what_place_leaves_open_it_leaves_open_too(heterps: Heterps) -> None:
