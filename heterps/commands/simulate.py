@@ -30,7 +30,7 @@ from heterps_configs.documents.estimate import Estimate
 from heterps_configs.documents.plan import Plan
 from heterps_configs.outputs import FIGURE_SUFFIXES, try_outputs
 from heterps_envs.certificates.plan import CertificateReport, check_certificate
-from heterps_envs.certificates.simulated import with_simulated
+from heterps_envs.certificates.simulated import bound_above_step, with_simulated
 from heterps_envs.problem import Problem
 from heterps_envs.simulator.interval import unmeasured_types
 from heterps_envs.simulator.simulate import estimate
@@ -116,6 +116,10 @@ def run_simulate(
     report = None
     if certify:
         report = with_simulated(check_certificate(problem, plan), plan, shown.step_time_s)
+    else:
+        wrong = bound_above_step(plan, shown)
+        if wrong is not None:
+            warnings.warn(f"{plan_file}: {wrong}; --certify re-checks the plan", stacklevel=1)
     if as_json:
         data = shown.model_dump(mode="json", exclude={"timeline", "memory_curves"})
         print_json(data if report is None else data | {"certificate": certificate_data(report)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import defaultdict
 from collections.abc import Callable
 from itertools import pairwise
@@ -213,3 +214,17 @@ def test_a_cluster_that_moved_is_told_with_the_plan_and_the_option(
     outcome = heterps("simulate", file)
     assert outcome.code == 2
     assert f"{file}: cluster_reference: ./gone.yaml: no such file; --cluster names" in outcome.err
+
+
+@pytest.mark.parametrize(("field", "words"), [("bound", "closed form"), ("executable_bound", "si")])
+def test_a_bound_above_the_plan_s_own_step_is_told_without_being_asked(
+    heterps: Heterps, blocks_plan: Path, tmp_path: Path, field: str, words: str
+) -> None:
+    plan = Plan.from_file(blocks_plan)
+    file = tmp_path / "plan.yaml"
+    plan.changed(**{field: Bound(step_time_s=1e3, gap=0.0, status="proven")}).to_file(file)
+    with pytest.warns(UserWarning, match=rf"plan.yaml: {field}: 1000 s is above the .*{words}"):
+        assert heterps("simulate", file, "--json").code == 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert heterps("simulate", blocks_plan, "--json").code == 0
