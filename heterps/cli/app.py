@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -35,6 +36,9 @@ from heterps_configs.errors import (
     shortened,
 )
 from heterps_configs.units import escaped
+
+# Paths are shorter as a rule.
+LONGEST_WORD = 500
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -110,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             their traceback.
     """
     # Of a warning, a user needs the text, and neither the file nor the line.
-    warnings.formatwarning = lambda message, *where, **more: f"warning: {escaped(str(message))}\n"
+    warnings.formatwarning = lambda message, *where, **more: f"warning: {_one_line(str(message))}\n"
     try:
         _command()(args=None if arguments is None else list(arguments), prog_name="heterps")
     except NotEnoughDevicesError as error:
@@ -162,9 +166,16 @@ def _end_quietly() -> None:
 def _fail(error: Exception, text: str, code: int) -> None:
     if _settings["debug"]:
         raise error
-    # Names out of files stand in messages; none of them moves a terminal's cursor.
-    typer.echo(f"error: {escaped(' '.join(text.splitlines()))}", err=True)
+    typer.echo(f"error: {_one_line(text)}", err=True)
     sys.exit(code)
+
+
+def _one_line(text: str) -> str:
+    """A message in which no name out of a file moves a terminal's cursor, or fills its screen."""
+    words = re.sub(
+        rf"\S{{{LONGEST_WORD + 1},}}", lambda found: shortened(found[0], LONGEST_NAME), text
+    )
+    return escaped(" ".join(words.splitlines()))
 
 
 if __name__ == "__main__":
