@@ -33,6 +33,7 @@ from heterps_configs.documents.numbers import (
     MOST_BYTES_PER_S,
     MOST_LATENCY_S,
     BytesPerSecond,
+    DeviceName,
     Factor,
     Latency,
     MemoryBytes,
@@ -139,7 +140,7 @@ class DeviceGroup(Document):
         price_usd_per_hour: Overrides the type's price (a spot price, say).
     """
 
-    name: Name
+    name: DeviceName
     type: Name
     count: Whole = Field(default=1, ge=1, le=MAX_GROUP_SIZE)
     memory_bytes: MemoryBytes | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import accumulate
 from typing import Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -24,6 +25,7 @@ from heterps_configs.documents.model.measurement import (
     Measurement,
 )
 from heterps_configs.documents.model.source import ModelSource
+from heterps_configs.documents.model.tensor_split import ROUNDING
 from heterps_configs.documents.numbers import Name
 from heterps_configs.problems import InconsistentError, repeated
 
@@ -58,9 +60,27 @@ class ModelProfile(Document):
                 if length != self.num_layers and (length or field in ALWAYS_MEASURED):
                     where = f"measurements.{index}.{field}"
                     problems.append(f"{where}: {length} values for {self.num_layers} layers")
+        problems += self._cut_problems()
         if problems:
             raise InconsistentError(problems)
         return self
+
+    def _cut_problems(self) -> Iterator[str]:
+        """No cut is crossed by tensors of more bytes than its layer says."""
+        crossing = [0.0] * (self.num_layers + 1)
+        for index, layer in enumerate(self.layers):
+            for num_cuts, num_bytes in layer.sent:
+                crossing[index] += num_bytes
+                crossing[min(index + num_cuts, self.num_layers)] -= num_bytes
+        rounding = ROUNDING * sum(map(abs, crossing))
+        for index, (layer, num_bytes) in enumerate(
+            zip(self.layers, accumulate(crossing[:-1]), strict=True)
+        ):
+            if num_bytes > layer.output_bytes + rounding:
+                yield (
+                    f"layers.{index}.output_bytes: {layer.output_bytes:g}, and what is sent over "
+                    f"the cut behind the layer (sent) has {num_bytes:g}"
+                )
 
     @property
     def num_layers(self) -> int:

@@ -95,3 +95,16 @@ def _is_one_line(value: str) -> str:
 
 # Shown in tables and messages, which a control character could rewrite.
 Name = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_is_one_line)]
+
+
+def _stands_alone(value: str) -> str:
+    between = [text for text in ("->", ",") if text in value]
+    if between:
+        raise PydanticCustomError(
+            "device_name", f"must have no {between[0]!r}, which stands between names of devices"
+        )
+    return value
+
+
+# Stands in names of links (`fast->medium`) and in lists (`--devices fast,medium`).
+DeviceName = Annotated[Name, AfterValidator(_stands_alone)]

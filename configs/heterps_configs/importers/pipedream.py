@@ -95,6 +95,8 @@ def _node(parts: list[str], where: str, problems: list[str]) -> dict[str, Any]:
     texts: dict[str, str] = {}
     for item in parts[2].split(", "):
         name, _, text = item.partition("=")
+        if name.strip() in texts:
+            problems.append(f"{where}: {name.strip()} stands twice")
         texts[name.strip()] = text.strip()
     problems.extend(f"{where}: {name} is missing" for name in _FIELDS if name not in texts)
     values = {

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,6 +26,7 @@ from typing import Literal, NamedTuple, get_args
 from heterps_configs.documents.numbers import MOST_SECONDS
 from heterps_configs.documents.yaml_files import read_text, write_text
 from heterps_configs.errors import DocumentError
+from heterps_configs.units import CONTROL
 
 Scope = Literal["device", "node", "type", "trace"]
 SpotEventKind = Literal["lost", "back", "available", "price", "end"]
@@ -35,6 +37,8 @@ COLUMNS = (*REQUIRED, "count", "price_usd_per_hour")
 
 # Digits of a count: a cluster has thousands of devices.
 _LONGEST_COUNT = 9
+# As programs write numbers; Python would also read 1_0, nan and the digits of other scripts.
+_PLAIN_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True)
@@ -122,8 +126,11 @@ def parse_spot_trace(text: str, source: str = "<memory>") -> SpotTrace:
 
 def _rows(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
     """Number and cells of every line that says something."""
-    for number, line in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
+        line = line.removesuffix("\r")
         if line.strip() and not line.lstrip().startswith("#"):
+            if CONTROL.search(line.replace("\t", " ")):
+                raise DocumentError(source, [f"line {number}: must have no control characters"])
             try:
                 yield number, next(csv.reader([line]), [])
             except csv.Error as error:
@@ -150,7 +157,7 @@ def _problems_of_row(row: Mapping[str, str]) -> Iterator[str]:
 def _problems_of_values(row: Mapping[str, str]) -> Iterator[str]:
     scope, event, count = row["scope"], row["event"], row["count"]
     price = row["price_usd_per_hour"]
-    if count and not (count.isdecimal() and len(count) <= _LONGEST_COUNT):
+    if count and not (count.isascii() and count.isdecimal() and len(count) <= _LONGEST_COUNT):
         yield f"count: must be a whole number of devices, got {count!r}"
     elif count and (scope not in ("node", "type") or event in ("price", "end")):
         yield "count: belongs to the events lost, back and available of a node or type only"
@@ -167,10 +174,7 @@ def _problems_of_values(row: Mapping[str, str]) -> Iterator[str]:
 
 def _number(text: str) -> float | None:
     """A number from 0 to `MOST_SECONDS`, which is far above any price too; None for all else."""
-    try:
-        value = float(text)
-    except ValueError:
-        return None
+    value = float(text) if _PLAIN_NUMBER.fullmatch(text) else -1.0
     return value if 0 <= value <= MOST_SECONDS else None
 
 

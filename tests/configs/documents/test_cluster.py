@@ -123,6 +123,16 @@ def test_a_cluster_cannot_be_changed() -> None:
             "nodes.0.devices.0.name: needs at least 1 character",
         ),
         (
+            {"name": "a->b", "type": "T4"},
+            "nodes.0.devices.0.name: must have no '->', which stands between names of devices, "
+            "got 'a->b'",
+        ),
+        (
+            {"name": "a,b", "type": "T4"},
+            "nodes.0.devices.0.name: must have no ',', which stands between names of devices, "
+            "got 'a,b'",
+        ),
+        (
             "T4",
             "nodes.0.devices.0: must be a mapping with "
             "name, type, count, memory_bytes, price_usd_per_hour, got 'T4'",

@@ -124,3 +124,24 @@ def test_no_part_of_a_layer_exceeds_the_layer() -> None:
     assert problems_of(data) == (
         "layers.1.tensor_split.activation_bytes: 9 is more than the layer's activation_bytes, 8",
     )
+
+
+def test_sizes_of_parameters_are_no_more_than_the_layer_has() -> None:
+    data = profile_data()
+    data["layers"][1]["parameter_sizes"] = [8, 2]
+    ModelProfile.from_mapping(data)
+    data["layers"][1]["parameter_sizes"] = [80, 2]
+    assert problems_of(data) == (
+        "layers.1.parameter_sizes: they sum to 82, more than the layer's num_parameters, 10",
+    )
+
+
+def test_what_is_sent_over_a_cut_is_no_more_than_crosses_it() -> None:
+    data = profile_data(3)
+    data["layers"][0]["sent"] = [[2, 3], [1, 1]]
+    data["layers"][1]["sent"] = [[1, 1]]
+    ModelProfile.from_mapping(data)
+    data["layers"][1]["sent"] = [[1, 2]]
+    assert problems_of(data) == (
+        "layers.1.output_bytes: 4, and what is sent over the cut behind the layer (sent) has 5",
+    )

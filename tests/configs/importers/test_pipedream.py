@@ -71,6 +71,10 @@ def test_an_input_that_something_feeds_and_an_item_that_is_used_stay() -> None:
         (node("node3", "x", 1, 1, 1, 1), "line 8: the node 'node3' stands twice"),
         ("node5 -- x -- forward_compute_time=1", "line 8: backward_compute_time is missing"),
         (
+            node("node5", "x", 1, 1, 1, 1, rest=", parameter_size=2"),
+            "line 8: parameter_size stands twice",
+        ),
+        (
             node("node5", "x", "fast", 1, 1, 1),
             "line 8: forward_compute_time: 'fast' is not a number of 0 or more, or a list of them",
         ),

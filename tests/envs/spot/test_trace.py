@@ -129,6 +129,12 @@ def test_prices_change_with_the_rows_that_name_one() -> None:
         (HEADER + "1,type,T4,available,,\n", "line 2, count: the event 'available' needs"),
         (HEADER + "1,type,T4,price,,\n", "line 2, price_usd_per_hour: is missing"),
         (HEADER + "1,type,T4,price,,nan\n", "line 2, price_usd_per_hour: must be a number"),
+        (HEADER + "1,type,T4,price,,inf\n", "line 2, price_usd_per_hour: must be a number"),
+        (HEADER + "1,type,T4,price,,-1\n", "line 2, price_usd_per_hour: must be a number"),
+        (HEADER + "1_0,type,T4,lost,,\n", "line 2, time_s: must be a number of seconds"),
+        (HEADER + "\u0661,type,T4,lost,,\n", "line 2, time_s: must be a number of seconds"),
+        (HEADER + "1,type,T4,lost,\u0661,\n", "line 2, count: must be a whole number of devices"),
+        (HEADER + "1,type,T4,price,,1\u2028\n", "line 2: must have no control characters"),
         (HEADER + "1,trace,,lost,,\n", "line 2, event: 'end' and the scope 'trace' belong"),
         (HEADER + "1,type,T4,lost,,,7\n", "line 2: has 7 cells for 6 columns"),
         (

@@ -121,6 +121,13 @@ class LayerProfile(Document):
                     f"tensor_split.{field}: {part:g} is more than the layer's {whole_field}, "
                     f"{whole:g}"
                 )
+        # Parts of a group's device are rounded up, each.
+        counted, known = sum(self.parameter_sizes), len(self.parameter_sizes)
+        if counted > self.num_parameters + known:
+            problems.append(
+                f"parameter_sizes: they sum to {counted}, more than the layer's num_parameters, "
+                f"{self.num_parameters}"
+            )
         if self.frozen_parameters > self.num_parameters:
             problems.append(
                 f"frozen_parameters: {self.frozen_parameters} are more than the layer's "
