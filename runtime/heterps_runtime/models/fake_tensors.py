@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -10,6 +11,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from heterps_runtime.models.recording import UnitOutput
+
+# Of an operation that fails torch logs a traceback of fifty lines: the error itself says what a
+# user needs, and `--debug` shows where it comes from.
+logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
 
 # Operations that torch knows on fake tensors for fewer formats than its kernels do.
 _ONLY_BFLOAT16 = frozenset({"aten::_grouped_mm"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 import torch
 from torch import Tensor
@@ -123,6 +125,20 @@ def test_a_forward_pass_that_fails_is_named_in_one_line() -> None:
     ) as info:
         factory_source(f"{HERE}:fails_in_forward", ["x=3:float32"])
     assert "\n" not in str(info.value)
+
+
+def test_torch_logs_no_traceback_of_a_forward_pass_that_fails() -> None:
+    told: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = told.append  # type: ignore[method-assign]
+    logger = logging.getLogger("torch._subclasses.fake_tensor")
+    logger.addHandler(handler)
+    try:
+        with pytest.raises(HeterpsError, match="its forward pass fails"):
+            factory_source(f"{HERE}:fails_in_forward", ["x=3:float32"])
+    finally:
+        logger.removeHandler(handler)
+    assert told == []
 
 
 def test_layers_of_a_module_without_parameters_cost_no_flops() -> None:
