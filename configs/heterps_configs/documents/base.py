@@ -69,6 +69,21 @@ class Document(BaseModel):
     # Schemas are built when they are first needed: no command needs all of them.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
+    def __init__(self, /, **fields: Any) -> None:
+        """Of values of Python's own; who makes one by hand is told what the reader of a file is.
+
+        Raises:
+            DocumentError: With every problem.
+        """
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            problems = describe_problems(type(self), error)
+            raise DocumentError(type(self).__name__, problems) from None
+
+    # Or pydantic would call it for each document within a file as well, which takes far longer.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
     @classmethod
     def from_mapping(cls, data: Any, source: str = "<memory>") -> Self:
         """Validates plain data.

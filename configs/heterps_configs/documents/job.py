@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from heterps_configs.documents.base import BYTES_PER_ELEMENT, Document, Dtype, parameter_format
 from heterps_configs.documents.numbers import MOST_COUNT, Number, PositiveCount
-from heterps_configs.errors import DocumentError
-from heterps_configs.problems import InconsistentError, describe_problems
+from heterps_configs.problems import InconsistentError
 
 Optimizer = Literal["adamw", "sgd", "sgd-momentum"]
 Schedule = Literal["1f1b", "gpipe", "interleaved", "zero-bubble"]
@@ -146,17 +145,7 @@ class Job(Document):
         return 2 * self.weight_bytes_per_parameter + self.optimizer_bytes_per_parameter
 
 
-class _TellsProblems(type(BaseModel)):  # type: ignore[misc]
-    """Who makes one by hand is told what is wrong as the reader of a file is."""
-
-    def __call__(cls, *args: Any, **fields: Any) -> Any:
-        try:
-            return super().__call__(*args, **fields)
-        except ValidationError as error:
-            raise DocumentError(cls.__name__, describe_problems(cls, error)) from None
-
-
-class Strategy(Document, metaclass=_TellsProblems):
+class Strategy(Document):
     """What a planner may choose; by default nothing but devices, cuts and replicas.
 
     Attributes:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
-from pydantic import ValidationError
 from torch import nn
 
 from heterps_configs.documents.base import Dtype
@@ -17,8 +16,6 @@ from heterps_configs.documents.model.layer import LayerProfile
 from heterps_configs.documents.model.source import ModelSource
 from heterps_configs.documents.model.tensor_split import TensorSplit
 from heterps_configs.documents.model_profile import ModelProfile
-from heterps_configs.errors import DocumentError
-from heterps_configs.problems import describe_problems
 from heterps_runtime.models.build import build_module
 from heterps_runtime.models.layers import Layer, layers_of, unit_calls
 from heterps_runtime.models.recorder import Recorder
@@ -129,7 +126,7 @@ def _layer_profiles(
             )
         )
         tied = sorted({owner[name] for name in layer.parameters if name in owner})
-        yield _layer_profile(
+        fields = dict(
             name=layer.name,
             kind=layer.kind,
             num_parameters=sum(sizes[name] for name in layer.parameters),
@@ -168,21 +165,10 @@ def _layer_profiles(
             matrix_products=costs.products.of_calls(calls),
             num_kernels=costs.products.num_kernels(calls),
         )
+        source = f"layer {layer.name}, as it was traced with these inputs"
+        yield LayerProfile.from_mapping(fields, source)
         for name in layer.parameters:
             owner.setdefault(name, layer.name)
-
-
-def _layer_profile(**fields: Any) -> LayerProfile:
-    """A profile of what was counted.
-
-    Raises:
-        DocumentError: Something is more than any layer may have.
-    """
-    try:
-        return LayerProfile(**fields)
-    except ValidationError as error:
-        source = f"layer {fields['name']}, as it was traced with these inputs"
-        raise DocumentError(source, describe_problems(LayerProfile, error)) from None
 
 
 def _kept_by_one_call(log: OperationLog, num_calls: int) -> dict[int, float]:

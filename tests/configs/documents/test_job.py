@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heterps_configs.documents.base import Dtype
+from heterps_configs.documents.base import Document, Dtype
+from heterps_configs.documents.cluster import Node
 from heterps_configs.documents.job import Job, Optimizer, Strategy
 from heterps_configs.errors import DocumentError
 
@@ -108,3 +109,14 @@ def test_a_strategy_made_by_hand_tells_what_is_wrong(fields: dict[str, Any], pro
     with pytest.raises(DocumentError, match=problem):
         Strategy(**fields)
     assert Strategy().changed(tensor_parallel=(1, 2)) == Strategy(tensor_parallel=(1, 2))
+
+
+def test_any_document_made_by_hand_tells_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DocumentError, match="Job: global_batch_size: must be greater than 0"):
+        Job(global_batch_size=0)
+    with pytest.raises(DocumentError, match=r"Node: name: .*; devices: needs at least 1 entry"):
+        Node(name="", devices=())
+    # What stands in a file is read without it, which would take many times as long.
+    monkeypatch.setattr(Document, "__init__", None)
+    node = Node.from_mapping({"name": "n", "devices": [{"name": "d", "type": "T4"}]})
+    assert node.devices[0].name == "d"
