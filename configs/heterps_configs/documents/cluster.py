@@ -134,7 +134,8 @@ class DeviceGroup(Document):
     """Equal devices on one node.
 
     Attributes:
-        name: With `count` 1 the device's name; otherwise the devices are `name-0`, `name-1`, ...
+        name: With `count` 1 the device's name; otherwise the devices are `name-0`, `name-1`, ... It
+            has no `->` and no comma.
         type: A device type of the cluster file or of the shipped catalogue.
         memory_bytes: Overrides the type's memory (a limit, or a bigger card).
         price_usd_per_hour: Overrides the type's price (a spot price, say).
