@@ -17,7 +17,6 @@ from heterps_agents.plan_choices.divided_state import choose_divided
 from heterps_agents.plan_choices.in_flight_choice import choose_in_flight
 from heterps_agents.plan_choices.interleaving import interleave
 from heterps_agents.plan_choices.reduce_choice import choose_reduce
-from heterps_agents.search.uniform import Uniform
 from heterps_configs.arguments import check_type
 from heterps_configs.documents.plan import Bound, Plan
 from heterps_configs.errors import InfeasibleError
@@ -49,7 +48,7 @@ def place_one_size(problem: Problem, planner: Planner | System, budget: Budget) 
         InfeasibleError: No plan keeps memory and the throughput floor.
     """
     if problem.strategy.is_plain:
-        asks_simulator = isinstance(planner, System | Uniform)
+        asks_simulator = getattr(planner, "asks_simulator", False)
         problem = where_layers_fit(problem) if asks_simulator else on_usable_devices(problem)
     own_cost: OwnCost | None = None
     if isinstance(planner, System):

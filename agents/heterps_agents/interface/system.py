@@ -53,6 +53,8 @@ class System(ABC):
     own_way = ""
     # Degrees of groups, as a strategy allows.
     chooses_options = False
+    # Whether its plans fit, the simulator says, and not the rule of planners.
+    asks_simulator = True
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed

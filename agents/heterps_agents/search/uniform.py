@@ -64,9 +64,13 @@ class Found(NamedTuple):
 
 @register(NAME)
 class Uniform:
-    """The planner; it keeps the micro-batch size of the job."""
+    """The planner; it keeps the micro-batch size of the job.
 
-    name, chooses_options = NAME, True
+    Attributes:
+        asks_simulator: Whether its plans fit, the simulator says, and not the rule of planners.
+    """
+
+    name, chooses_options, asks_simulator = NAME, True, True
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed

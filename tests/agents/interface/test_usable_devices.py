@@ -13,6 +13,7 @@ from heterps.planning.place import place
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.registry import SECONDS_PER_LAYER, planner_named, planner_names
 from heterps_configs.documents.job import Strategy
+from heterps_configs.documents.plan import Plan
 from heterps_configs.errors import InfeasibleError
 from heterps_envs.closed_form.usable import on_usable_devices
 from heterps_envs.problem import Problem
@@ -111,6 +112,27 @@ def test_where_all_devices_together_hold_nothing_the_fastest_that_do_are_taken()
     with pytest.warns(UserWarning, match=r"3 of 4 devices left out \(.*\): the more there are"):
         usable = on_usable_devices(problem)
     assert list(usable.device_named) == ["d0-0"]
+
+
+class _Even:
+    """Even plans, by a planner that heterps does not ship."""
+
+    name, chooses_options = "own-even", True
+
+    def __init__(self, asks_simulator: bool) -> None:
+        self.asks_simulator = asks_simulator
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        return planner_named("uniform-3d").plan(problem, budget)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_planner_of_anybody_may_say_that_it_asks_the_simulator_for_memory() -> None:
+    problem = with_messages((60_000, 60_000), (2, 2))
+    shipped = place(problem, "uniform-3d").estimate.step_time_s
+    own = [place(problem, _Even(asks)).estimate.step_time_s for asks in (True, False)]
+    assert own[0] == shipped
+    assert own[1] > shipped
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
