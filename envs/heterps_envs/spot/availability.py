@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import NamedTuple
@@ -126,26 +128,30 @@ def hastened(
         start_s: A device that comes back is there so many seconds later: its process has to start.
     """
     changes: list[tuple[float, str, bool]] = []
+    lost_s: defaultdict[str, list[float]] = defaultdict(list)
     for before, after in pairwise(moments):
         gone, come = set(before.available), set(after.available)
         at_s = after.time_s / factor
         changes += [(at_s, name, False) for name in gone - come]
         changes += [(at_s + start_s, name, True) for name in come - gone]
-    # Who is lost again before its process has started was not there in between.
-    losses = [(at_s, name) for at_s, name, is_there in changes if not is_there]
-    changes = [
-        (at_s, name, is_there)
-        for at_s, name, is_there in changes
-        if not is_there or not any(n == name and at_s - start_s < s <= at_s for s, n in losses)
-    ]
-    names = list(moments[0].price_usd_per_hour)
+        for name in gone - come:
+            lost_s[name].append(at_s)
+    names, times_s = list(moments[0].price_usd_per_hour), [m.time_s / factor for m in moments]
     there = dict.fromkeys(names, False) | dict.fromkeys(moments[0].available, True)
     found = [moments[0]]
     for at_s, name, is_there in sorted(changes):
+        # Who is lost again before its process has started was not there in between.
+        if is_there and _is_any_within(lost_s[name], at_s - start_s, at_s):
+            continue
         there[name] = is_there
-        prices = [m for m in moments if m.time_s / factor <= at_s][-1].price_usd_per_hour
+        prices = moments[bisect_right(times_s, at_s) - 1].price_usd_per_hour
         moment = SpotMoment(at_s, tuple(name for name in names if there[name]), prices)
         if found[-1].time_s == at_s:
             found.pop()
         found.append(moment)
     return tuple(found)
+
+
+def _is_any_within(times_s: list[float], after_s: float, until_s: float) -> bool:
+    """Whether one of some times, in their order, is after the first and no later than the last."""
+    return bisect_right(times_s, after_s) < bisect_right(times_s, until_s)
