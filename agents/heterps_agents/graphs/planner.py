@@ -1,7 +1,7 @@
 """Places a graph: earliest finish, then samples of a trained policy, then annealing of the best.
 
 Anytime: whatever the budget, the best placement so far is returned, and it is never worse than
-earliest finish.
+earliest finish. Of a tiny graph all placements are looked at in place of annealing.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ DEFAULT_GRAPH_POLICY = "graph-generalist"
 _SAMPLES_AT_ONCE = 8
 # Annealing begins from so many placements.
 _STARTS = 3
+# All placements are looked at where there are no more, and no more than annealing would look at.
+MOST_ENUMERATED = 4096
 # Of a limit in seconds: annealing makes more of the rest than further samples would.
 _LARGEST_SAMPLING_SHARE = 0.3
 
@@ -94,6 +96,7 @@ class _Search:
     def __init__(self, pool: GraphPool, budget: Budget) -> None:
         self.pool, self.budget = pool, budget
         self.nodes = int(pool.problems.num_nodes[0])
+        self.num_devices = int(pool.problems.num_devices[0])
         self.step_time_s, self.sampled_s = float(pool.reference_s[0]), math.inf
         self.devices = pool.reference[0, : self.nodes].copy()
         self.simple = self.devices
@@ -141,8 +144,12 @@ class _Search:
             self._keep(found.devices[best], float(found.step_time_s[best]))
 
     def polish(self, evaluations: int | None, seed: int) -> None:
-        """Annealing from the best placements, with pieces of the samples."""
+        """Annealing from the best placements, with pieces of the samples; or all placements."""
         if evaluations == 0 or self.budget.is_exhausted:
+            return
+        limits = (evaluations, self.budget.evaluations_left, MOST_ENUMERATED)
+        if self.num_devices**self.nodes <= min(limit for limit in limits if limit is not None):
+            self._try_all()
             return
         others = np.array([devices for _, devices in self.sampled]) if self.sampled else None
         self._keep(
@@ -151,6 +158,19 @@ class _Search:
                 max_evaluations=evaluations, others=others,
             )
         )  # fmt: skip
+
+    def _try_all(self) -> None:
+        """Every placement; of a tiny graph."""
+        count = self.num_devices**self.nodes
+        every = np.zeros((count, self.pool.problems.max_nodes), np.int16)
+        every[:, : self.nodes] = np.indices((self.num_devices,) * self.nodes).reshape(-1, count).T
+        step_time_s, overflow = np.empty(count), np.empty(count)
+        rows = np.zeros(count, np.int64)
+        graph_step_times(self.pool.problems, rows, every, step_time_s, overflow)
+        self.budget.spend(count)
+        step_time_s[overflow > 0] = math.inf
+        best = int(step_time_s.argmin())
+        self._keep(every[best], float(step_time_s[best]))
 
     def _starts(self) -> list[Placement]:
         """Three that differ: the best placement, the best simple one, then the best samples."""
