@@ -29,7 +29,25 @@ def reference_devices(problem: Problem, placement: Placement) -> list[list[_Grou
         raise InfeasibleError(
             "the placement asks for more tensor-parallel groups than its nodes have room for"
         )
-    return min(choices, key=lambda choice: choice[0])[1]
+    return min(choices, key=lambda choice: choice[0] + _busiest_s(problem, placement, choice[1]))[1]
+
+
+def _busiest_s(
+    problem: Problem, placement: Placement, devices: Sequence[Sequence[_Group]]
+) -> float:
+    """Seconds of the busiest device, where hosts take time."""
+    hosts = {node.name: node.host for node in problem.cluster.nodes}
+    if not any(host.action_s or host.step_s for host in hosts.values()):
+        return 0.0
+    busy_s = list[float]()
+    for stage, groups in zip(placement, devices, strict=True):
+        layers = slice(stage.first_layer, stage.last_layer + 1)
+        own_s = problem.at_degree(stage.degree).tables.compute_s[layers, stage.device_class].sum()
+        micro_batches = problem.tables.num_micro_batches / stage.replicas
+        for group in groups:
+            host = hosts[group[0].node]
+            busy_s.append(micro_batches * (own_s + 2 * host.action_s) + host.step_s)
+    return max(busy_s)
 
 
 class _Traffic(NamedTuple):
@@ -54,7 +72,7 @@ class _Traffic(NamedTuple):
     def seconds_by_node(
         self, problem: Problem, free: Mapping[str, Sequence[Device]]
     ) -> dict[str, float]:
-        """Seconds of communication if it is the first free device of a node.
+        """Seconds if it is the first free device of a node.
 
         Equal nodes with as many of those that it talks to are looked at once.
         """
@@ -68,15 +86,18 @@ class _Traffic(NamedTuple):
         return seconds
 
     def seconds(self, problem: Problem, device: Device) -> float:
-        """Seconds of communication if it is `device`."""
+        """Seconds of communication and of the host, if it is `device`."""
         messages, count = 0.0, 0
         for link, num_peers in _from_device(problem.links, device, self.peers):
             messages += num_peers * link.transfer_s(self.message_bytes)
             count += num_peers
         beside = _from_device(problem.links, device, self.replicas)
         longest_s = max((link.transfer_s(self.gradient_bytes) for link, _ in beside), default=0.0)
+        (host,) = (each.host for each in problem.cluster.nodes if each.name == device.node)
         return (
-            self.num_messages * messages / max(count, 1) + 2 * (self.num_replicas - 1) * longest_s
+            self.num_messages * messages / max(count, 1)
+            + 2 * (self.num_replicas - 1) * longest_s
+            + (self.num_messages * host.action_s + host.step_s)
         )
 
 

@@ -94,7 +94,7 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
     sizes = problem.job.micro_batch_sizes
     latency_s, s_per_byte = _links(problem, shape)
     processes = np.array([len(group) for group in shape.groups], np.int64)
-    known, index = _hosts(problem), problem.links.index
+    known, index = hosts_of(problem), problem.links.index
     heads = np.array([index[group[0]] for group in shape.groups], np.int64)
     # Each in one piece: kernels are compiled for such.
     action_s, send_s, receive_s, step_s = np.ascontiguousarray(known.seconds[:, heads])
@@ -133,7 +133,7 @@ def plan_arrays(problem: Problem, plan: Plan) -> PlanArrays:
     )
 
 
-class _Hosts(NamedTuple):
+class Hosts(NamedTuple):
     """What devices cost their hosts; emulated ones cost nothing.
 
     Attributes:
@@ -149,9 +149,10 @@ class _Hosts(NamedTuple):
     shares_cores: bool
 
 
-def _hosts(problem: Problem) -> _Hosts:
-    found = problem.derived.get(_hosts)
-    if not isinstance(found, _Hosts):
+def hosts_of(problem: Problem) -> Hosts:
+    """What the devices of a problem cost their hosts, found once."""
+    found = problem.derived.get(hosts_of)
+    if not isinstance(found, Hosts):
         host_of = {node.name: node.host for node in problem.cluster.nodes}
         devices, nothing = problem.cluster.devices, HostTimes()
         is_emulated = np.array([device.type.emulation is not None for device in devices])
@@ -160,13 +161,13 @@ def _hosts(problem: Problem) -> _Hosts:
             for device, is_out in zip(devices, is_emulated.tolist(), strict=True)
         )
         seconds = [(host.action_s, host.send_s, host.receive_s, host.step_s) for host in hosts]
-        found = _Hosts(
+        found = Hosts(
             is_emulated,
             np.array(seconds, float).T.copy(),
             hosts,
             any(_disturbs(problem, host) for host in hosts),
         )
-        problem.derived[_hosts] = found
+        problem.derived[hosts_of] = found
     return found
 
 
@@ -257,7 +258,7 @@ def state_parts(plan: Plan) -> Floats:
 
 
 def _shared_cores(
-    problem: Problem, groups: Sequence[tuple[str, ...]], known: _Hosts, heads: Integers
+    problem: Problem, groups: Sequence[tuple[str, ...]], known: Hosts, heads: Integers
 ) -> tuple[Integers, Floats, Floats]:
     """Which devices disturb each other in passes, and how much more in optimizer steps."""
     on_node: dict[str, list[int]] = {}

@@ -25,7 +25,7 @@ MESSAGES, MESSAGE_BYTES, GRADIENT_BYTES = 0, 1, 2
 def choose(
     fleet: Any, stages: Any, traffic: Any, first_node: int, tries_nodes: bool, chosen: Any
 ) -> float:
-    """Chooses front to back; returns the seconds of communication, NaN where there is no room.
+    """Chooses front to back; returns seconds (`_seconds`), NaN where there is no room.
 
     Args:
         fleet: The devices.
@@ -192,7 +192,7 @@ def _seconds(
     fleet: Any, traffic: Any, device: int, peers: Any, groups: Any, near: Any, beside: Any,
     replicas: int,
 ) -> float:  # fmt: skip
-    """Seconds of communication of a device: messages with those in front, gradients beside."""
+    """Of a device: messages with those in front, gradients beside, and what its host takes."""
     own, messages_s, longest_s = fleet.node_of[device], 0.0, 0.0
     for node in groups:
         if node == own and fleet.is_directed[own]:
@@ -206,7 +206,9 @@ def _seconds(
     for other in beside:
         longest_s = max(longest_s, _transfer_s(fleet, device, other, traffic[GRADIENT_BYTES]))
     messages_s = traffic[MESSAGES] * messages_s / max(len(peers), 1)
-    return float(messages_s + 2 * (replicas - 1) * longest_s)
+    # There are as many passes as messages.
+    host_s = traffic[MESSAGES] * fleet.pass_s[device] + fleet.step_s[device]
+    return float(messages_s + 2 * (replicas - 1) * longest_s + host_s)
 
 
 @helper

@@ -1,4 +1,8 @@
-"""Which devices a placement gets: chosen front to back, each where it talks fastest."""
+"""Which devices a placement gets: chosen front to back, each where it talks fastest.
+
+Where hosts take time for passes and steps, that counts as well; for the node that the first stage
+begins on, so does the time of the busiest device.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Flags, Floats, Integers
 from heterps_envs.closed_form.placement import Placement
 from heterps_envs.problem import Problem
+from heterps_envs.schedule.plan_arrays import hosts_of
 from heterps_envs.simulator.choice_kernels import MAX_STARTS, choose
 
 # Names of the devices of a replica.
@@ -32,6 +37,8 @@ class Fleet(NamedTuple):
         back_latency_s: (N,)
         back_bandwidth: (N,)
         is_directed: (N,)
+        pass_s: (D,) seconds of the host for each pass of a device.
+        step_s: (D,) seconds of the host for each step.
     """
 
     slots_from: Integers
@@ -45,6 +52,8 @@ class Fleet(NamedTuple):
     back_latency_s: Floats
     back_bandwidth: Floats
     is_directed: Flags
+    pass_s: Floats
+    step_s: Floats
 
     @classmethod
     def of(cls, problem: Problem) -> Fleet:
@@ -60,7 +69,7 @@ class Fleet(NamedTuple):
                 on_node.setdefault(device.node, []).append(index[device.name])
             by_class.append(list(on_node.values()))
         slots = [slot for slots in by_class for slot in slots]
-        links = problem.links.by_node
+        links, (pass_s, _, _, step_s) = problem.links.by_node, hosts_of(problem).seconds
         like = [nodes[problem.equal_nodes[name]] for name in nodes]
         found = cls(
             np.cumsum([0, *map(len, by_class)]),
@@ -69,6 +78,8 @@ class Fleet(NamedTuple):
             np.array([device for slot in slots for device in slot], np.int64),
             np.array(like, np.int64),
             *links,
+            pass_s,
+            step_s,
         )
         problem.derived["fleet"] = found
         return found
@@ -89,10 +100,13 @@ def chosen_devices(problem: Problem, placement: Placement) -> list[list[Group]]:
         row[0] = 2 * tables.num_micro_batches / stage.replicas
         row[1] = tables.output_bytes[stage.first_layer - 1] if stage is not placement[0] else 0.0
         row[2] = float(gradient_bytes) / stage.replicas
+    has_hosts = fleet.pass_s.any() or fleet.step_s.any()
     least_s, best = np.inf, np.empty((0, 0), np.int64)
     for node in _first_nodes(problem, fleet, placement):
         chosen = np.full((stages[:, 1].sum(), stages[:, 2].max()), -1, np.int64)
         seconds = choose(fleet, stages, traffic, node, problem.has_equal_nodes, chosen)
+        if has_hosts:
+            seconds += _busiest_s(problem, fleet, placement, chosen)
         if seconds < least_s or (seconds == seconds and not len(best)):
             least_s, best = seconds, chosen
     if not len(best):
@@ -108,6 +122,21 @@ def chosen_devices(problem: Problem, placement: Placement) -> list[list[Group]]:
         ]
         for stage in placement
     ]
+
+
+def _busiest_s(problem: Problem, fleet: Fleet, placement: Placement, chosen: Integers) -> float:
+    """Seconds of a step for which the busiest device computes, or its host is busy with it."""
+    found_s, first = 0.0, 0
+    for stage in placement:
+        own = problem.at_degree(stage.degree).tables
+        part = slice(stage.first_layer, stage.last_layer + 1)
+        passes = 2 * own.num_micro_batches / stage.replicas
+        pass_s = own.compute_s[part, stage.device_class].sum() / 2
+        devices = chosen[first : first + stage.replicas, 0]
+        host_s = passes * fleet.pass_s[devices] + fleet.step_s[devices]
+        found_s = max(found_s, float(passes * pass_s + host_s.max()))
+        first += stage.replicas
+    return found_s
 
 
 def _first_nodes(problem: Problem, fleet: Fleet, placement: Placement) -> list[int]:

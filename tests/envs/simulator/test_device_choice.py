@@ -21,8 +21,9 @@ TYPES = ("V100-16G", "T4", "A100-40G")
 
 
 def some_problem(rng: np.random.Generator) -> Problem:
-    """Nodes of unlike devices and links, some of them directed, in two regions."""
+    """Nodes of unlike devices and links, some of them directed, in two regions; some busy hosts."""
     nodes: list[dict[str, Any]] = []
+    has_hosts = rng.random() < 0.5
     kinds = [_link(rng) for _ in range(2)]
     for index in range(int(rng.integers(1, 9))):
         chosen = rng.choice(TYPES, int(rng.integers(1, 3)), replace=False)
@@ -35,6 +36,8 @@ def some_problem(rng: np.random.Generator) -> Problem:
         node["link"] = kinds[int(rng.integers(2))]
         if rng.random() < 0.2:
             node["reverse_link"] = _link(rng)
+        if has_hosts and rng.random() < 0.5:
+            node["host"] = {"action_s": float(rng.choice([0, 1e-4, 3e-3])), "step_s": 0.01}
         nodes.append(node)
     cluster: dict[str, Any] = {"name": "drawn", "nodes": nodes, "inter_node_link": _link(rng)}
     if rng.random() < 0.5:
@@ -85,6 +88,29 @@ def test_the_devices_are_those_of_the_definition(seed: int) -> None:
             continue
         names = [[tuple(each.name for each in group) for group in own] for own in expected]
         assert chosen_devices(problem, placement) == names
+
+
+@pytest.mark.parametrize("busy", range(3))
+def test_a_slow_host_is_avoided_wherever_it_stands_in_the_file(busy: int) -> None:
+    nodes = [
+        {
+            "name": f"n{index}",
+            "devices": [{"name": f"d{index}", "type": "T4"}],
+            "host": {"action_s": 0.05} if index == busy else {},
+        }
+        for index in range(3)
+    ]
+    cluster = Cluster.from_mapping(
+        {"name": "hosts", "nodes": nodes, "inter_node_link": "ethernet-10"}
+    )
+    problem = Problem(load_profile("gpt2"), cluster, Job(global_batch_size=16, dtype="float16"))
+    last = problem.profile.num_layers - 1
+    placement = (PlacedStage(0, last - 1, 0), PlacedStage(last, last, 0))
+    devices = {group[0] for stage in chosen_devices(problem, placement) for group in stage}
+    assert devices == {f"d{index}" for index in range(3) if index != busy}
+    # Where all are used, it has no large stage.
+    whole = (PlacedStage(0, last - 2, 0), *(PlacedStage(i, i, 0) for i in (last - 1, last)))
+    assert chosen_devices(problem, whole)[0] != [(f"d{busy}",)]
 
 
 @pytest.mark.parametrize("seed", range(20))
