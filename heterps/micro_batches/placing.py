@@ -15,6 +15,7 @@ from heterps.micro_batches.place_result import PlaceResult
 from heterps.micro_batches.quick import with_quick
 from heterps.micro_batches.sizes import with_bound_over
 from heterps.micro_batches.unproven import of_unproven_sizes
+from heterps_agents.auto.bounds import bound_after
 from heterps_agents.interface.patient import PatientPlanner
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import System
@@ -57,8 +58,8 @@ def place_without_bound(
 def _of_one_size(asked: Problem, planner: Planner | System, budget: Budget) -> PlaceResult:
     """A plan where the size of micro-batches is given.
 
-    Where the rule of memory leaves planners fewer devices, even plans and walks over all of them
-    may fit all the same.
+    Searches go by the closed form and by the rule of memory: even plans that the simulator chooses,
+    and walks over all devices, may fit and keep a floor where nothing else does.
     """
     if not isinstance(planner, PatientPlanner) or budget.has_time_limit:
         return place_one_size(asked, planner, budget)
@@ -68,9 +69,17 @@ def _of_one_size(asked: Problem, planner: Planner | System, budget: Budget) -> P
         answers = with_quick([], [asked], planner, budget)
         if not answers:
             raise
-    if answers[0].problem.device_named.keys() != asked.device_named.keys():
-        answers = with_quick(answers, [asked], planner, budget)
-    return min(answers, key=rank)
+    answers = with_quick(answers, [asked], planner, budget)
+    return _with_spent(_with_bound_after(answers[0], min(answers, key=rank)), budget)
+
+
+def _with_bound_after(first: PlaceResult, best: PlaceResult) -> PlaceResult:
+    """The best result with its gap to the optimum, where the search before it knows that."""
+    is_of_all = first.problem.device_named.keys() == best.problem.device_named.keys()
+    if best is first or best.bound.gap is None or not is_of_all:
+        return best
+    bound = bound_after(best.problem, first.plan, best.plan)
+    return replace(best, bound=bound, plan=best.plan.changed(bound=bound))
 
 
 def _over_sizes(
@@ -98,15 +107,20 @@ def _over_sizes(
         for entry in tried
     ]
     # Bounds are no planning: what they take is not the planner's.
-    best = replace(
-        best,
+    best = _with_spent(best, budget)
+    best = replace(best, tried_sizes=tuple(sorted(tried, key=lambda each: each.size)))
+    proof = budget.at_least(CLOSED_FORM_PART)
+    return _with_given_up(with_bound_over(best, answers, asked, tried, proof)), asked
+
+
+def _with_spent(result: PlaceResult, budget: Budget) -> PlaceResult:
+    """The result with all that planning took until now."""
+    return replace(
+        result,
         evaluations=budget.evaluations_used,
         planning_s=budget.seconds_used,
         planning_cpu_s=budget.cpu_seconds_used,
-        tried_sizes=tuple(sorted(tried, key=lambda each: each.size)),
     )
-    proof = budget.at_least(CLOSED_FORM_PART)
-    return _with_given_up(with_bound_over(best, answers, asked, tried, proof)), asked
 
 
 def _with_divided_state(
