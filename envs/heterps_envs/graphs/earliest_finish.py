@@ -35,7 +35,8 @@ def earliest_finish_placements(
     """The rule on every problem.
 
     Where it runs out of memory, full devices are made to look later, more and more; where even that
-    fails, nodes are packed by memory alone, the largest first.
+    fails, nodes are packed by memory alone, the largest first, with more room left on each device
+    and then as tightly as they go.
 
     Args:
         problems: N problems.
@@ -83,7 +84,7 @@ def _place(p: Any, z: int, by_rank: bool, devices: Any, row: Any) -> float:
         found = earliest_finish(p, z, order, weight, devices, row)
         if found:
             break
-    found = found or _pack(p, z, devices)
+    found = found or _pack(p, z, devices, False) or _pack(p, z, devices, True)
     # In another order the sums of bytes may round in another way.
     if found and overflow_of(p, z, devices, row.free_s) == 0.0:
         return step_time_of(p, z, devices, row)
@@ -189,14 +190,21 @@ def upward_ranks(p: Any, z: int, rank: Any) -> None:
 
 
 @helper
-def _pack(p: Any, z: int, devices: Any) -> bool:
-    """Largest nodes first, each on the device with most memory left; whether all found one."""
+def _pack(p: Any, z: int, devices: Any, is_tight: bool) -> bool:
+    """Largest nodes first, each on the device with most memory left; whether all found one.
+
+    Where it is to be tight, each goes to the device with least memory left that has room for it.
+    """
     left = p.device_memory_bytes[z, : p.num_devices[z]].copy()
     for node in np.argsort(-p.memory_bytes[z, : p.num_nodes[z]]):
         best = -1
         for device in range(p.num_devices[z]):
             able = p.forward_s[z, node, device] < np.inf
-            if able and (best < 0 or left[device] > left[best]):
+            if is_tight:
+                able = able and left[device] >= p.memory_bytes[z, node]
+                if able and (best < 0 or left[device] < left[best]):
+                    best = device
+            elif able and (best < 0 or left[device] > left[best]):
                 best = device
         if best < 0 or left[best] < p.memory_bytes[z, node]:
             return False

@@ -111,6 +111,25 @@ def test_of_a_tiny_graph_no_placement_is_shorter(policy: GraphPolicy, seed: int)
         assert not run.fits or run.step_time_s >= found.step_time_s * (1 - 1e-9)
 
 
+def test_nodes_that_fit_only_tightly_packed_have_a_placement(policy: GraphPolicy) -> None:
+    tables = draw_graph(0, nodes=(4, 4), devices=(3, 3))
+    full = replace(
+        tables,
+        memory_bytes=np.array([229.0, 98.0, 61.0, 83.0]),
+        device_memory_bytes=np.array([146.0, 100.0, 281.0]),
+    )
+    assert place_graph(full, policy=policy).devices.tolist() == [2, 1, 0, 0]
+
+
+def test_nodes_that_cannot_be_packed_are_refused_in_words_about_memory(
+    policy: GraphPolicy,
+) -> None:
+    tables = draw_graph(0, nodes=(3, 3), devices=(2, 2))
+    full = replace(tables, memory_bytes=np.full(3, 5.0), device_memory_bytes=np.full(2, 9.0))
+    with pytest.raises(InfeasibleError, match="memory of the devices"):
+        place_graph(full, policy=policy)
+
+
 @pytest.mark.parametrize("evaluations", [1, 40])
 def test_all_placements_are_looked_at_only_where_a_budget_allows_that(
     policy: GraphPolicy, evaluations: int

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heterps_configs.errors import HeterpsError
+from heterps_configs.errors import InfeasibleError
 from heterps_envs.arrays import Floats, Integers
 from heterps_envs.environments.base.episodes import Pool
 from heterps_envs.environments.base.state import COMPLETE
@@ -60,13 +60,17 @@ class GraphPool(Pool):
         that fits are left out.
 
         Raises:
-            HeterpsError: None is left, or one is larger than the room.
+            InfeasibleError: None is left.
+            HeterpsError: One is larger than the room.
         """
         problems = pack_graphs(tables, max_nodes, max_devices, max_edges)
         reference_s, reference = earliest_finish_placements(problems)
         found = np.isfinite(reference_s)
         if not found.any():
-            raise HeterpsError("no graph has a placement that the earliest-finish rule finds")
+            raise InfeasibleError(
+                "no placement was found that the memory of the devices holds: nodes are too large "
+                "to be packed onto them"
+            )
         kept = GraphProblems._make(array[found] for array in problems)
         return cls(kept, reference_s[found], reference[found])
 
