@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from heterps.micro_batches.place_result import PlaceResult
-from heterps_agents.asymmetric.planner import AsymmetricPlanner
 from heterps_agents.finishing.finds import best_of_finds
-from heterps_agents.interface.patient import PatientPlanner
+from heterps_agents.interface.patient import PatientPlanner, is_search
 from heterps_agents.interface.planner import Budget, Planner
 from heterps_agents.interface.system import OwnCost, System
 from heterps_agents.learned.efforts import effort_of
@@ -161,11 +160,7 @@ def with_divided_state(result: PlaceResult, planner: Planner | System) -> PlaceR
         planner: Who was asked. Only of searches the simulator chooses the plan: what the exact
             solver, a rule or a paper's system answers stays as it is.
     """
-    is_search = isinstance(planner, PatientPlanner | AsymmetricPlanner)
-    if (
-        not (is_search or getattr(planner, "hands_over_finds", False))
-        or result.problem.job.objective == "price"
-    ):
+    if not is_search(planner) or result.problem.job.objective == "price":
         return result
     plan = choose_divided(result.problem, result.plan)
     if plan is result.plan:

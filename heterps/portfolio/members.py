@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from itertools import count, islice
 from typing import NamedTuple
 
-from heterps_agents.asymmetric.planner import AsymmetricPlanner
-from heterps_agents.interface.patient import PatientPlanner
+from heterps_agents.interface.patient import is_search
 from heterps_agents.interface.planner import Planner
 from heterps_agents.interface.registry import planner_named
 from heterps_agents.interface.system import System
@@ -94,8 +93,7 @@ def members(planner: Planner | System, processes: int) -> list[Member]:
 
 def _is_known_search(planner: Planner | System) -> bool:
     """Whether it draws random numbers, and is what a process gets that asks for its name."""
-    is_search = isinstance(planner, PatientPlanner | AsymmetricPlanner)
-    if not is_search and not getattr(planner, "hands_over_finds", False):
+    if not is_search(planner):
         return False
     try:
         return type(planner_named(planner.name)) is type(planner)

@@ -58,7 +58,7 @@ class AsymmetricPlanner:
         chain_effort: How hard `auto` tries for the best chain.
     """
 
-    name, chooses_options = "asymmetric", True
+    name, chooses_options, is_search = "asymmetric", True, True
 
     def __init__(self, seed: int = 0) -> None:
         self.seed, self.enumerates, self.chain_effort = seed, True, DEFAULT_EFFORT

@@ -134,3 +134,12 @@ class PatientPlanner(Planner, Protocol):
             budget: Its end ends this.
         """
         ...
+
+
+def is_search(planner: object) -> bool:
+    """Whether a planner searches: others, as a rule or a proof, have one answer that stays.
+
+    A planner says so by an attribute `is_search`, or `hands_over_finds`; a patient one is one.
+    """
+    says_so = (getattr(planner, name, False) for name in ("is_search", "hands_over_finds"))
+    return isinstance(planner, PatientPlanner) or any(says_so)

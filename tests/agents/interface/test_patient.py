@@ -1,10 +1,17 @@
-"""How a limit in time is divided."""
+"""How a limit in time is divided, and who searches at all."""
 
 from __future__ import annotations
 
 import pytest
 
-from heterps_agents.interface.patient import MANY_DEVICES, first_part, is_walked, quick_part
+from heterps_agents.interface.patient import (
+    MANY_DEVICES,
+    first_part,
+    is_search,
+    is_walked,
+    quick_part,
+)
+from heterps_agents.interface.registry import planner_named
 from heterps_envs.problem import Problem
 from heterps_envs.problem_sets.field import FieldCase, field_problem
 
@@ -49,3 +56,17 @@ def test_hundreds_of_devices_are_not_walked() -> None:
     many = racks(9)
     assert len(many.cluster.devices) >= MANY_DEVICES
     assert not is_walked(many)
+
+
+class _Own:
+    """A planner that heterps does not ship."""
+
+    name, is_search = "own", True
+
+
+def test_searches_say_so_and_rules_proofs_and_papers_do_not() -> None:
+    for name in ("auto", "asymmetric", "ppo", "annealing", "genetic", "unlearned-beam"):
+        assert is_search(planner_named(name))
+    for name in ("exact", "greedy", "even", "uniform-3d", "whale"):
+        assert not is_search(planner_named(name))
+    assert is_search(_Own())
