@@ -56,9 +56,9 @@ def _measured(problem: Problem, cpu_s: float) -> dict[str, Any] | None:
     start = greedy_code(question)
     if start is None or not math.isfinite(question.cost(start)):
         return None
-    best_by_clock(view, question, [start], 1, 1, THRESHOLD)  # compiled, or read from a cache
+    best_by_clock(view, question, [start], 1, THRESHOLD)  # compiled, or read from a cache
     walk = Question.of(view, Budget(cpu_seconds=cpu_s))
-    codes = best_by_clock(view, walk, [start], 1, ENDLESS, THRESHOLD)
+    codes = best_by_clock(view, walk, [start], ENDLESS, THRESHOLD)
     (start_s,), (best_s, *_) = (clocked_costs(view, question, each) for each in ([start], codes))
     shared, stages = shared_parameters(view.profile, view.tables.gradient_bytes), []
     for code in codes:

@@ -60,7 +60,7 @@ def _over_best(problem: Problem) -> Iterator[dict[str, float]]:
     start = greedy_code(question)
     if start is None or not math.isfinite(question.cost(start)):
         return
-    for code in best_by_clock(view, question, [start], 1, CHANGES):
+    for code in best_by_clock(view, question, [start], CHANGES):
         prepared = _timed(PreparedPlan(problem, question.plan_of(code)))
         if len(prepared.plan.stages) == 1 or not prepared_is_feasible(prepared):
             continue

@@ -126,7 +126,7 @@ def _warm_up_going_on(problem: Problem) -> None:
     code = greedy_code(question)
     if code is not None:
         neighbours(code, question, np.random.default_rng(0))
-        best_by_clock(problem, question, [code], 1, 1)
+        best_by_clock(problem, question, [code], 1)
         plan_as_clocked(problem, question, code)
 
 

@@ -174,10 +174,10 @@ def _best_of_rounds(view: Problem, question: Question, begin: list[Code]) -> lis
     long before the time is over where devices are few, or one of them is best.
     """
     if not question.budget.has_time_limit:
-        return best_by_clock(view, question, begin, 1, UNHURRIED_CHANGES, THRESHOLD)
+        return best_by_clock(view, question, begin, UNHURRIED_CHANGES, THRESHOLD)
     found, best_s, changes, idle = begin.copy(), math.inf, FIRST_CHANGES, 0
     while idle < MOST_IDLE and not question.budget.is_exhausted:
-        found += best_by_clock(view, question, begin, 1, changes, THRESHOLD)
+        found += best_by_clock(view, question, begin, changes, THRESHOLD)
         found = list({code.tobytes(): code for code in found}.values())
         costs = clocked_costs(view, question, found)
         best_first = sorted(range(len(found)), key=costs.__getitem__)

@@ -37,8 +37,8 @@ DRAWN = 256
 MOST_TRIED = 1500
 # Of the placements that were the best for a while, the last ones are handed over.
 MOST_BEST = 16
-# Passes of all changes that one round judges: a second or two, as most changes are left out before.
-MOST_PASSES = 300_000_000
+# Passes of all changes that a walk judges: a second or two, as most changes are left out before.
+MOST_PASSES = 900_000_000
 # Evaluations of the closed form for the cuts of a change.
 _MOST_CLIMBED: Any = np.int64(100)
 # Of so many changes one is of two kinds at a time, and of so many one has its cuts moved.
@@ -92,38 +92,24 @@ def best_by_clock(
     problem: Problem,
     question: Question,
     codes: list[Code],
-    walks: int,
     changes: int,
     threshold: float = THRESHOLD,
 ) -> list[Code]:
-    """Placements on walks from the best of some, best first; the first one where none is better.
-
-    Several walks begin, and while there are three or more a third of them goes on, three times as
-    long.
+    """Placements on a walk from the best of some, best first; that one where none is better.
 
     Args:
         problem: A view of what was asked, with the links that the clock counts with.
-        question: The same for searches: walks have its seed and the next ones, and the end of its
-            budget ends them.
+        question: The same for searches: the walk has its seed, and the end of its budget ends it.
         codes: Placements that fit.
-        walks: How many begin at most.
-        changes: How many are judged in each round, of all its walks together; fewer where a step
-            has very many passes.
+        changes: How many are judged; fewer where a step has very many passes.
         threshold: A change may be so much worse in the beginning, of what the placement costs.
     """
     shared = shared_parameters(problem.profile, problem.tables.gradient_bytes)
-    costs = clocked_costs(problem, question, codes)
-    pool = list(zip(costs, codes, strict=True))
+    start = best_clocked(problem, question, codes)[0]
     num_stages = max(len(decode(code, question.options)) for code in codes)
     num_passes = 2 * num_stages * question.kernel.num_micro_batches
     changes = min(changes, MOST_PASSES // num_passes)
-    number, found = min(walks, len(codes)), list[tuple[float, Code]]()
-    while number > 0:
-        found = []
-        for index, (_, code) in enumerate(sorted(pool, key=lambda entry: entry[0])[:number]):
-            own = question._replace(seed=question.seed + index)
-            found += _walked(own, code, changes // number, shared, threshold)
-        pool, number = found, -(-number // 3) if number > 2 else 0
+    found = _walked(question, start, changes, shared, threshold)
     return [code for _, code in sorted(found, key=lambda entry: entry[0])]
 
 
@@ -145,6 +131,12 @@ def _walked(
     count = int(walk.num_bests[0])
     rows = [number % MOST_BEST for number in range(max(count - MOST_BEST, 0), count)]
     return [(float(walk.best_costs[row]), walk.bests[row].copy()) for row in rows]
+
+
+def best_clocked(problem: Problem, question: Question, codes: list[Code]) -> list[Code]:
+    """Placements, those first that take the least by the clock, in the links of a view."""
+    costs = clocked_costs(problem, question, codes)
+    return [codes[index] for index in sorted(range(len(codes)), key=costs.__getitem__)]
 
 
 def clocked_costs(problem: Problem, question: Question, codes: list[Code]) -> list[float]:

@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from itertools import chain, islice, zip_longest
 
-from heterps_agents.finishing.clock_walk import clocked_costs
+from heterps_agents.finishing.clock_walk import best_clocked
 from heterps_agents.finishing.shortlist import Simulations, best_simulated
 from heterps_agents.finishing.stage_walk import (
     can_walk,
+    ends_by_clock,
     walked_on,
     walked_over_stages,
-    walks_by_clock,
 )
 from heterps_agents.interface.finds import Find
 from heterps_agents.interface.patient import has_many_devices
@@ -28,7 +28,7 @@ from heterps_configs.documents.plan import Bound, Plan
 from heterps_envs.arrays import Code
 from heterps_envs.closed_form.bounds import bound_for, least_cost
 from heterps_envs.closed_form.objective import ROUNDING
-from heterps_envs.closed_form.placement import closed_form_of_plan_s, placement_of
+from heterps_envs.closed_form.placement import closed_form_of_plan_s, decode, placement_of
 from heterps_envs.problem import Problem
 
 # The last finds of a search that are simulated; and where time is limited: what follows then finds
@@ -67,14 +67,17 @@ def best_of_finds(
     views, found = problem.views, [plan]
     for view in views:
         question = Question.of(view, own, plan.seed)
-        codes = _codes(question, plans)
+        codes, ends = _codes(question, plans), list[Code]()
         if codes and can_walk(problem):
-            codes = _with_walks(view, question, codes, most_stages)
+            ends = ends_by_clock(view, question, codes, most_stages)
+            codes = _with_walked(view, question, codes, ends)
         elif not is_hurried:
             # Of many stages few placements are simulated: of finds the least ones by this view.
             codes[1:] = sorted(codes[1:], key=question.cost)
         if codes:
-            most, least = most_stages / len(views), least_cost(view)
+            # Of many devices a walk takes far longer than simulating all that it hands over.
+            more = 0 if is_hurried else _num_stages(question, ends)
+            most, least = most_stages / len(views) + more, least_cost(view)
             settings = Simulations(plan.planner, most, least, descends=not is_hurried)
             best = best_simulated(view, question, codes, settings)
             if best.found is not None and math.isfinite(best.cost):
@@ -98,18 +101,17 @@ def _time_of(budget: Budget) -> Budget:
     return Budget(seconds=None if budget.seconds is None else max(budget.seconds_left, 1e-9))
 
 
-def _with_walks(
-    view: Problem, question: Question, codes: list[Code], most_stages: float
+def _with_walked(
+    view: Problem, question: Question, codes: list[Code], walked: list[Code]
 ) -> list[Code]:
-    """The first placement, the best of walks by the clock from all, and the others by the clock."""
-    costs = clocked_costs(view, question, codes)
-    others = [
-        code
-        for _, code in sorted(zip(costs[1:], codes[1:], strict=True), key=lambda entry: entry[0])
-    ]
-    walked = walks_by_clock(view, question, codes, most_stages)
-    found = [codes[0], *walked, *others]
+    """The first placement, those of walks by the clock from all, and the others by the clock."""
+    found = [codes[0], *walked, *best_clocked(view, question, codes[1:])]
     return list({code.tobytes(): code for code in found}.values())
+
+
+def _num_stages(question: Question, codes: list[Code]) -> int:
+    """Of all placements, replicas counted."""
+    return sum(stage.replicas for code in codes for stage in decode(code, question.options))
 
 
 def _bound(problem: Problem, known: Bound, plan: Plan) -> Bound:

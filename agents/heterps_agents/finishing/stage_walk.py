@@ -26,9 +26,9 @@ CLOCK_PART = 1 / 3
 ALONE_PART = 2 / 3
 # The same of each walk of many, which follow one another.
 END_PART = 1 / 2
-# For so many stages that may be simulated one more of these walks begins. Each round of walks may
-# try so many changes for each of the stages, and so many at most, as where time is limited.
-STAGES_OF_WALK, CHANGES, MOST_CHANGES, MOST_HURRIED_CHANGES = 1000, 24, 24_000, 20_000
+# Without a limit in time a walk by the clock may try so many changes for each stage that may be
+# simulated, and so many at most; with one, so many at most.
+CHANGES, MOST_CHANGES, MOST_HURRIED_CHANGES = 48, 72_000, 20_000
 # So many of the placements that they find are simulated.
 MOST_SIMULATED = 8
 
@@ -56,7 +56,7 @@ def walked_over_stages(
         costs = SimulatedCosts(view, question, plan.planner)
         costs.allow(math.inf if budget.has_time_limit else most_stages)
         start = costs.add(code)
-        found = costs.add_all(walks_by_clock(view, question, [code], most_stages))
+        found = costs.add_all(ends_by_clock(view, question, [code], most_stages))
         walk(costs, question, min([start, *found], key=lambda entry: entry.cost), steps)
         return _best_plan(costs)
     return None
@@ -72,7 +72,7 @@ def walked_by_clock(problem: Problem, plan: Plan, budget: Budget, seed: int) -> 
         own = budget.share(1 / (len(views) - number))
         costs = SimulatedCosts(view, question._replace(budget=own), plan.planner)
         part = own.share(ALONE_PART)
-        codes = best_by_clock(view, question._replace(budget=part), [code], 1, MOST_HURRIED_CHANGES)
+        codes = best_by_clock(view, question._replace(budget=part), [code], MOST_HURRIED_CHANGES)
         own.charge(part)
         costs.add_all([*codes[:MOST_SIMULATED], code])
         budget.charge(own)
@@ -134,26 +134,23 @@ def _best_plan(costs: SimulatedCosts) -> Plan | None:
     return None if best is None else costs.with_chosen_sums(best).plan
 
 
-def walks_by_clock(
+def ends_by_clock(
     view: Problem, question: Question, codes: list[Code], most_stages: float
 ) -> list[Code]:
-    """The best placements of walks by the clock, best first.
+    """The best placements of a walk by the clock, best first.
 
     Args:
         view: Of what was asked.
         question: The same for searches; its budget is charged.
-        codes: Where walks begin.
+        codes: Placements that fit; the walk begins at the best of them.
         most_stages: Stages that may be simulated: without a limit in time, as a measure.
     """
     budget = question.budget
     if budget.has_time_limit:
-        own = budget.share(CLOCK_PART)
-        walks, changes = 1, MOST_HURRIED_CHANGES
+        own, changes = budget.share(CLOCK_PART), MOST_HURRIED_CHANGES
     else:
-        own = budget
-        walks = 1 + int(most_stages // STAGES_OF_WALK)
-        changes = int(min(CHANGES * most_stages, MOST_CHANGES))
-    found = best_by_clock(view, question._replace(budget=own), codes, walks, changes)
+        own, changes = budget, int(min(CHANGES * most_stages, MOST_CHANGES))
+    found = best_by_clock(view, question._replace(budget=own), codes, changes)
     if own is not budget:
         budget.charge(own)
     return found[:MOST_SIMULATED]

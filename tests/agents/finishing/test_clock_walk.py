@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from heterps_agents.finishing.clock_walk import best_by_clock, clocked_costs
+from heterps_agents.finishing.clock_walk import best_by_clock, best_clocked, clocked_costs
 from heterps_agents.interface.planner import Budget
 from heterps_agents.interface.question import Question
 from heterps_agents.search.greedy import greedy_code
@@ -40,7 +40,7 @@ def simulated_s(problem: Problem, question: Question, code: Code) -> float:
 def test_what_a_walk_finds_fits_and_is_better_the_best_first(problem: Problem) -> None:
     question = Question.of(problem, Budget())
     start = start_of(question)
-    found = best_by_clock(problem, question, [start], 1, 2000)
+    found = best_by_clock(problem, question, [start], 2000)
     (start_s,), costs = (clocked_costs(problem, question, each) for each in ([start], found))
     assert all(math.isfinite(question.cost(code)) for code in found)
     assert costs == sorted(costs)
@@ -50,20 +50,20 @@ def test_what_a_walk_finds_fits_and_is_better_the_best_first(problem: Problem) -
 def test_the_simulator_agrees(problem: Problem) -> None:
     question = Question.of(problem, Budget())
     start = start_of(question)
-    best = best_by_clock(problem, question, [start], 2, 2000)[0]
+    best = best_by_clock(problem, question, [start], 2000)[0]
     assert simulated_s(problem, question, best) < 0.9 * simulated_s(problem, question, start)
 
 
-def test_walks_go_on_from_the_best_of_those_that_have_begun(problem: Problem) -> None:
-    """Four begin, two go on."""
+def test_a_walk_begins_at_the_best_of_some(problem: Problem) -> None:
     question = Question.of(problem, Budget())
     starts = [start_of(question._replace(seed=seed)) for seed in range(6)]
     greedy = greedy_code(question)
     assert greedy is not None
-    one, four = (best_by_clock(problem, question, [greedy, *starts], n, 600) for n in (1, 4))
-    costs = clocked_costs(problem, question, [greedy, *starts, one[0], four[0]])
-    assert costs[-1] <= min(costs[:-2])
-    assert costs[-2] <= min(costs[:-2])
+    best = best_clocked(problem, question, [greedy, *starts])[0]
+    found, alone = (
+        best_by_clock(problem, question, each, 600) for each in ([greedy, *starts], [best])
+    )
+    assert [code.tobytes() for code in found] == [code.tobytes() for code in alone]
 
 
 def test_equal_seeds_walk_alike_and_others_elsewhere(problem: Problem) -> None:
@@ -72,7 +72,7 @@ def test_equal_seeds_walk_alike_and_others_elsewhere(problem: Problem) -> None:
     first, again, other = (
         [
             code.tobytes()
-            for code in best_by_clock(problem, question._replace(seed=seed), [start], 1, 300)
+            for code in best_by_clock(problem, question._replace(seed=seed), [start], 300)
         ]
         for seed in (1, 1, 2)
     )
@@ -84,5 +84,5 @@ def test_a_budget_that_is_over_leaves_the_start(problem: Problem) -> None:
     start = start_of(question)
     over = Budget(evaluations=1)
     over.spend(1)
-    (code,) = best_by_clock(problem, question._replace(budget=over), [start], 3, 300)
+    (code,) = best_by_clock(problem, question._replace(budget=over), [start], 300)
     assert code.tobytes() == start.tobytes()
