@@ -17,6 +17,8 @@ from heterps_envs.problem import Problem
 
 Row = dict[str, Any]
 
+# Only such devices are slowed down on purpose.
+EMULATED: Row = {"emulation": {"host_device_type": "fast", "slowdown": 2.0}}
 CLUSTER: Row = {
     "name": "two",
     "device_types": [
@@ -27,8 +29,9 @@ CLUSTER: Row = {
             "peak_flops_per_s": {"float32": flops},
             "memory_bandwidth_bytes_per_s": 1e11,
             "price_usd_per_hour": 1.0,
+            **more,
         }
-        for name, flops in (("fast", 2e12), ("slow", 1e12))
+        for name, flops, more in (("fast", 2e12, {}), ("slow", 1e12, EMULATED))
     ],
     "nodes": [
         {
