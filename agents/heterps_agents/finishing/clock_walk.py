@@ -37,7 +37,7 @@ DRAWN = 256
 MOST_TRIED = 1500
 # Of the placements that were the best for a while, the last ones are handed over.
 MOST_BEST = 16
-# Passes of all changes that a walk judges: a second or two, as most changes are left out before.
+# Passes of all changes that a walk judges: up to ten seconds, as most changes are left out before.
 MOST_PASSES = 900_000_000
 # Evaluations of the closed form for the cuts of a change.
 _MOST_CLIMBED: Any = np.int64(100)

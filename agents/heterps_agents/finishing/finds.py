@@ -56,7 +56,8 @@ def best_of_finds(
         plan: The search's answer, with its bound.
         budget: That the search had. Its seconds end this; simulations are none of its evaluations.
             With a limit in time, moves begin at the best find alone.
-        most_stages: Stages that may be simulated.
+        most_stages: Stages that may be simulated; without a limit in time, beside what walks by
+            the clock hand over.
         walks: Whether walks follow: one, or where time is limited, on many devices, as many as
             there is time for.
     """
