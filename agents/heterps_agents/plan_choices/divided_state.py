@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 
 from heterps_configs.documents.plan import LayerRange, Plan
 from heterps_configs.documents.stage import Stage
@@ -18,11 +19,17 @@ from heterps_envs.problem import Problem
 from heterps_envs.simulator.simulate import feasible_step_time_s
 from heterps_envs.step_bounds.whole_plans.sum_choices import Allowance
 from heterps_envs.step_bounds.whole_plans.sum_times import least_after
-from heterps_envs.step_bounds.whole_plans.summed_layers import ring_among, summed_layers
+from heterps_envs.step_bounds.whole_plans.summed_layers import (
+    Ring,
+    SummedLayers,
+    ring_among,
+    summed_layers,
+)
 
 # Plans of more stages gain less by it than it takes.
 MOST_STAGES = 64
-MOST_CHOICES = 40_000
+# For each two kinds of groups: up to a fifth of a second.
+MOST_CHOICES = 300_000
 # Another choice has to be faster by more than sums of seconds lose.
 GAIN = 1 - 1e-9
 
@@ -36,9 +43,9 @@ def choose_divided(problem: Problem, plan: Plan) -> Plan:
     """
     if problem.strategy.shard_state != "auto" or not 1 < len(plan.stages) <= MOST_STAGES:
         return plan
-    best_s, allowed = feasible_step_time_s(problem, plan), Allowance(MOST_CHOICES)
+    best_s = feasible_step_time_s(problem, plan)
     for layers in _held_alike(plan):
-        for divided in set(_choices(problem, plan, layers, allowed)):
+        for divided in set(_choices(problem, plan, layers)):
             every = LayerRange.all_of((plan.sharded_layers - set(layers)) | divided)
             for overlaps in _sums_ways(plan):
                 found = plan.changed_unchecked(sharded_state=every, overlaps_reduce=overlaps)
@@ -73,9 +80,7 @@ def _held_alike(plan: Plan) -> Iterator[range]:
             yield range(first, last + 1)
 
 
-def _choices(
-    problem: Problem, plan: Plan, layers: range, allowed: Allowance
-) -> Iterator[frozenset[int]]:
+def _choices(problem: Problem, plan: Plan, layers: range) -> Iterator[frozenset[int]]:
     """What would be best to divide for each two of the kinds of groups that hold some layers."""
     kinds: dict[tuple[int, int], Stage] = {}
     groups = Counter[tuple[int, int]]()
@@ -93,9 +98,16 @@ def _choices(
             optimizer_s = problem.at_degree(degree).layer_times.optimizer_s[:, kind]
             backward_s = _backward_s(problem, passing)
             summed = summed_layers(problem, degrees, layers, backward_s, optimizer_s)
-            found = None if summed is None else least_after(summed, ring, allowed, divides=True)
-            if found is not None and math.isfinite(found.after_s):
-                yield frozenset(layers.start + layer for layer in found.divided)
+            divided = None if summed is None else _best_divided(summed, ring)
+            if divided is not None:
+                yield frozenset(layers.start + layer for layer in divided)
+
+
+@lru_cache(maxsize=64)
+def _best_divided(summed: SummedLayers, ring: Ring) -> frozenset[int] | None:
+    """Of these layers; None of too many choices. Many plans in turn have the same replicas."""
+    found = least_after(summed, ring, Allowance(MOST_CHOICES), divides=True)
+    return found.divided if found is not None and math.isfinite(found.after_s) else None
 
 
 def _backward_s(problem: Problem, stage: Stage) -> Floats:

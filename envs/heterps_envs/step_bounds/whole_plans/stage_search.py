@@ -10,7 +10,7 @@ from heterps_envs.step_bounds.whole_plans.staged import Staged
 from heterps_envs.step_bounds.whole_plans.sum_choices import Allowance
 
 # Of what replicas divide, in all.
-MOST_CHOICES = 40_000
+MOST_CHOICES = 300_000
 
 
 class StageSearch:

@@ -87,10 +87,10 @@ def summed_layers(
         if inside:
             tied += [(owner - layers.start, user - layers.start) for user in users]
     return SummedLayers(
-        backward_s=backward_s[own].tolist(),
-        optimizer_s=optimizer_s[own].tolist(),
-        gradient_bytes=gradient_bytes[own].tolist(),
-        summed_bytes=summed_bytes[own].tolist(),
+        backward_s=tuple(backward_s[own].tolist()),
+        optimizer_s=tuple(optimizer_s[own].tolist()),
+        gradient_bytes=tuple(gradient_bytes[own].tolist()),
+        summed_bytes=tuple(summed_bytes[own].tolist()),
         tied=tuple(tied),
     )
 
