@@ -199,8 +199,9 @@ def _answered(planner: Planner, objective: Objective) -> Iterator[tuple[Planner,
         yield planner, _tiny_problem(objective, 2, is_apart=True)
         for name in _OF_AUTO:
             yield planner_named(name), problem
+        # Of the larger problem, too; the rest of `auto` has nothing more to load there.
         yield from _answered(PolicyPlanner(), objective)
-    if isinstance(planner, AutoPlanner | PolicyPlanner):
+    if isinstance(planner, PolicyPlanner):
         yield with_effort(planner, _LARGER_EFFORT), _tiny_problem(objective, _LARGER)
 
 

@@ -55,3 +55,19 @@ def test_a_planner_is_warmed_up_once_for_each_objective(monkeypatch: pytest.Monk
     warm_up_module.warm_up(planner_named("greedy"), "throughput")
     warm_up_module.warm_up(planner_named("even"), "price")
     assert asked == [("even", "throughput"), ("greedy", "throughput"), ("even", "price")]
+
+
+def test_of_all_that_auto_uses_the_policy_alone_is_asked_of_many_kinds_of_devices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """There the rest of `auto` loads nothing more, and takes seconds."""
+    asked: list[tuple[str, int]] = []
+
+    def placed(problem: Problem, planner: Planner, **options: object) -> None:
+        asked.append((planner.name, len(problem.classes)))
+
+    monkeypatch.setattr(warm_up_module, "place", placed)
+    monkeypatch.setattr(warm_up_module, "_WARM", set())
+    warm_up_module.warm_up(planner_named("auto"), "throughput")
+    assert [name for name, num_kinds in asked if num_kinds > 2] == ["ppo"]
+    assert ("auto", 2) in asked
