@@ -32,7 +32,7 @@ def code_of(path: Path) -> str:
 
 def on_a_smaller_problem(code: str) -> str:
     """The program with a model and a cluster that planning takes seconds for."""
-    for name, smaller in {"llama-7b": "gpt2", "a100-v100-t4": "a100-v100"}.items():
+    for name, smaller in {"llama-7b": "perceptron", "a100-v100-t4": "a100-v100"}.items():
         assert code.count(f'"{name}"') == 1
         code = code.replace(f'"{name}"', f'"{smaller}"')
     return code
@@ -63,7 +63,7 @@ def test_planning_and_comparing_goes_through_and_keeps_the_plan(tmp_path: Path) 
     )
     assert done.returncode == 0, done.stderr
     plan = Plan.from_file(tmp_path / "plan.yaml")
-    assert (plan.model, plan.cluster) == ("gpt2", "a100-v100")
+    assert (plan.model, plan.cluster) == ("perceptron", "a100-v100")
     assert "proven optimal as simulated: simulated" in done.stdout
     for planner in ("auto", "greedy", "even"):
         assert f"\n{planner} " in done.stdout

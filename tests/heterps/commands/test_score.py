@@ -12,6 +12,7 @@ import pytest
 
 from heterps.commands import score
 from heterps_agents.learned.policy import Policy
+from tests.heterps.small_profiles import PLAIN
 
 Heterps = Callable[..., Any]
 
@@ -28,7 +29,7 @@ def policy(tmp_path: Path) -> Path:
 def test_a_policy_of_ones_own_places_and_is_compared(
     heterps: Heterps, blocks: Path, policy: Path
 ) -> None:
-    options = (blocks, "-c", "local-emulated", "--policy", policy, "--json")
+    options = (blocks, "-c", "local-emulated", *PLAIN, "--policy", policy, "--json")
     assert heterps("place", *options).data["planner"] == "ppo:mine"
     compared = heterps("compare", *options, "-p", "even,ppo", "--no-tensorboard").data
     rows = {row["planner"]: row["step_time_s"] for row in compared["rows"]}

@@ -23,8 +23,8 @@ Heterps = Callable[..., Any]
 
 # Fewer problems, for a run of a second.
 SMALL = {
-    "quick": ("budget_s=1", "pool_size=64", "imitation_passes=2", "curve_problems=0"),
-    "graph-generalist": ("budget_s=1", "nodes=[8, 12]", "first_nodes=10", "polish_evaluations=50"),
+    "quick": ("budget_s=.3", "pool_size=64", "imitation_passes=2", "curve_problems=0"),
+    "graph-generalist": ("budget_s=.3", "nodes=[8, 12]", "first_nodes=10", "polish_evaluations=50"),
 }
 
 
@@ -63,7 +63,7 @@ def test_a_config_of_either_kind_trains_and_leaves_its_policy(
     assert content["scores"][score] >= 0
     policy = kind.load(policy_file)
     assert policy.num_parameters > 0
-    assert policy.meta["command"].startswith(f"heterps train --config {config} --set=budget_s=1 ")
+    assert policy.meta["command"].startswith(f"heterps train --config {config} --set=budget_s=.3 ")
     # Its budget is spent: what is left is to say so.
     outcome = heterps("train", "--config", config, *small, *run, "--resume")
     assert outcome.code == 0, outcome.err

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -35,6 +33,7 @@ from heterps_runtime.state.checkpoint_files import (
 from heterps_runtime.state.checkpoint_storage import write_tensors
 from heterps_runtime.state.layout import VALUE, checkpoint_key
 from tests.heterps.exports.small_plans import CUTS, ONE, chain_of
+from tests.runtime.networks import free_port
 
 
 @pytest.fixture(scope="module")
@@ -309,24 +308,44 @@ def test_names_out_of_documents_become_no_code_of_a_script(
         export_plan(other, plan, "torch-pipelining", tmp_path / "other")
 
 
+# What takes seconds to import, both ranks have of one process, which computes the first loss, too.
+RANKS = """
+import multiprocessing, os, runpy, sys
+import torch
+train = runpy.run_path("train.py")
+torch.manual_seed(0)
+inputs, target = train["example"](8)
+output = train["first_output"](train["build_model"]()(*inputs))
+print("alone", train["loss_function"](output, target).item(), flush=True)
+def execute(rank):
+    os.environ["RANK"] = str(rank)
+    train["main"]()
+fork = multiprocessing.get_context("fork")
+ranks = [fork.Process(target=execute, args=(rank,)) for rank in range(2)]
+for each in ranks:
+    each.start()
+for each in ranks:
+    each.join()
+sys.exit(any(each.exitcode for each in ranks))
+"""
+
+
 @pytest.mark.slow
 def test_the_script_for_torch_trains_as_one_process_does(problem: Problem, tmp_path: Path) -> None:
     plan = chain_of(problem, (("a100-0",), ("v100-0",)), cuts=((0, 9), (10, 15)))
     export_plan(problem, plan, "torch-pipelining", tmp_path / "out")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    # As torchrun sets it.
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    environment = {**os.environ, **meeting, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     run = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         "train.py"],
+        [sys.executable, "-c", RANKS],
         cwd=tmp_path / "out", env=environment, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
+    assert run.returncode == 0, run.stderr[-2000:]
     losses = [float(text) for text in re.findall(r"loss ([\d.]+)", run.stdout)]
     assert len(losses) == 3, run.stderr[-2000:]
-    train: Any = runpy.run_path(str(tmp_path / "out" / "train.py"))
-    torch.manual_seed(0)
-    inputs, target = train["example"](8)
-    output = train["first_output"](train["build_model"]()(*inputs))
-    alone = train["loss_function"](output, target).item()
-    assert losses[0] == pytest.approx(alone, abs=1e-5)
+    (alone,) = re.findall(r"alone ([\d.]+)", run.stdout)
+    assert losses[0] == pytest.approx(float(alone), abs=1e-5)
     assert losses[2] < losses[0]
 
 

@@ -28,7 +28,7 @@ def problem() -> Problem:
 
 @pytest.fixture(scope="module")
 def comparison(problem: Problem) -> Comparison:
-    return compare(problem, SEARCHES, evaluations=3_000)
+    return compare(problem, SEARCHES, evaluations=1_000)
 
 
 def test_curves_fall_and_end_at_the_cost_of_the_plan(comparison: Comparison) -> None:
@@ -46,7 +46,10 @@ def test_searches_say_when_they_improve(comparison: Comparison) -> None:
     by_name = comparison.curves
     assert len(by_name["even"]) == 1
     assert len(by_name["annealing"]) > 1
-    assert by_name["greedy"][0].cpu_seconds < comparison.results["greedy"].planning_cpu_s / 2
+    for name in ("annealing", "greedy"):
+        first, result = by_name[name][0], comparison.results[name]
+        assert first.evaluations < result.evaluations / 2
+        assert first.cpu_seconds < result.planning_cpu_s
 
 
 def test_nearest_to_the_best_is_said_of_those_that_came_there(comparison: Comparison) -> None:

@@ -31,7 +31,7 @@ ALL = OPEN.changed(chooses_micro_batch=False)
 
 @pytest.mark.slow
 def test_what_fits_on_no_pod_fits_with_groups_that_compute_again() -> None:
-    problem = load_problem("llama-70b", "h100-pod", strategy=ALL)
+    problem = load_problem("llama-70b", "h100-pod", strategy=ALL, global_batch_size=16)
     result = place(problem)
     assert result.estimate.feasible
     assert any(stage.degree > 1 and stage.recompute_layers for stage in result.plan.stages)
@@ -78,7 +78,7 @@ def test_a_group_may_have_more_devices_than_keys_and_values() -> None:
 
 @pytest.mark.slow
 def test_options_never_make_a_plan_worse() -> None:
-    problem = load_problem("gpt2", "a100-v100-t4")
+    problem = load_problem("gpt2", "a100-v100-t4", global_batch_size=8)
     sized = with_size(problem, 1)
     without, options = place(sized.plain), place(sized)
     assert options.estimate.step_time_s <= without.estimate.step_time_s
