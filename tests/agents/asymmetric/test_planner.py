@@ -96,10 +96,8 @@ def chain_planner() -> AutoPlanner:
     ("counts", "schedule"),
     [
         ((2, 3, 2), "1f1b"),
-        ((2, 3, 2), "interleaved"),
         ((1, 1, 1), "gpipe"),
         ((1, 1, 1), "zero-bubble"),
-        ((2, 0, 0), "1f1b"),
         ((2, 0, 0), "interleaved"),
     ],
 )
@@ -149,13 +147,12 @@ def test_a_model_that_fits_nowhere_is_refused_in_one_line() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limit", [{"cpu_seconds": 0.2}, {"evaluations": 200}])
-def test_a_small_budget_ends_it_with_a_plan(limit: dict[str, float]) -> None:
-    problem, budget = uneven_problem(), Budget(**limit)  # type: ignore[arg-type]
-    free = Budget()
-    assert estimate(problem, AsymmetricPlanner().plan(problem, budget)).feasible
+def test_a_small_budget_ends_it_with_a_plan() -> None:
+    problem, free = uneven_problem(), Budget()
     AsymmetricPlanner().plan(problem, free)
-    assert budget.evaluations_used < free.evaluations_used
+    for budget in (Budget(cpu_seconds=0.2), Budget(evaluations=200)):
+        assert estimate(problem, AsymmetricPlanner().plan(problem, budget)).feasible
+        assert budget.evaluations_used < free.evaluations_used
 
 
 def test_where_layers_have_room_only_as_replicas_divide_their_state_there_are_no_lanes() -> None:

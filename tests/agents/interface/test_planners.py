@@ -44,7 +44,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     "price under a floor": {"objective": "price", "min_throughput_samples_per_s": 20},
     "throughput with a floor": {"min_throughput_samples_per_s": 10},
 }
-EVALUATIONS = 3000
+EVALUATIONS = 1500
 
 
 def cost_of(problem: Problem, plan: Plan) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -22,6 +23,7 @@ from heterps_envs.simulator.simulate import estimate
 CLUSTERS = ("h100-pod", "a100-v100")
 
 
+@cache
 def shipped(model: str, cluster: str, **job: object) -> Problem:
     settings = {"global_batch_size": 16, "micro_batch_size": 1, "dtype": "bfloat16", **job}
     return Problem(load_profile(model), load_cluster(cluster), Job.from_mapping(settings))

@@ -84,7 +84,7 @@ def simulated_s(problem: Problem, placement: Placement) -> float:
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize(("tied_to", "own"), [(None, 0), ({5: 0}, 0), ({5: 0}, 10**4)])
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(placement=placements(6, (9, 8), max_replicas=8))
 def test_where_all_links_are_alike_it_is_near_the_simulator(
     schedule: str, tied_to: dict[int, int] | None, own: int, placement: Placement
@@ -93,7 +93,7 @@ def test_where_all_links_are_alike_it_is_near_the_simulator(
     assert clocked_s(problem, placement) == pytest.approx(simulated_s(problem, placement), rel=0.02)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(placement=placements(6, (9, 8), max_replicas=8))
 def test_with_as_many_in_flight_as_round_trips_need_it_is_near_the_simulator(
     placement: Placement,
@@ -112,7 +112,7 @@ def test_with_as_many_in_flight_as_round_trips_need_it_is_near_the_simulator(
     assert clocked_s(problem, placement, is_open=True) == pytest.approx(expected, rel=0.02)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(placement=placements(6, (9, 8), max_replicas=8))
 def test_stages_hold_on_the_clock_what_they_hold_in_plans(placement: Placement) -> None:
     problem = problem_with(link=Link(latency_s=0.1, bandwidth_bytes_per_s=1e9))
@@ -151,7 +151,7 @@ def test_no_more_is_in_flight_than_memory_has_room_for() -> None:
 
 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(placement=placements(6, (9, 8), max_replicas=8))
 def test_it_is_never_below_the_closed_form(schedule: str, placement: Placement) -> None:
     """Without links, which it shares out among replicas, and sums, which may hide behind passes."""
@@ -163,7 +163,7 @@ def test_it_is_never_below_the_closed_form(schedule: str, placement: Placement) 
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
 @pytest.mark.parametrize("tied_to", [None, {5: 0}])
 @pytest.mark.parametrize("link", [FAST, LINK, Link(latency_s=0.2, bandwidth_bytes_per_s=1e8)])
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(placement=placements(6, (9, 8), max_replicas=8))
 def test_its_bound_is_never_above_it(
     link: Link, tied_to: dict[int, int] | None, schedule: str, is_open: bool, placement: Placement

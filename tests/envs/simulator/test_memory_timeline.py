@@ -249,7 +249,7 @@ def misses(seeds: range) -> tuple[int, list[str]]:
 
 
 @pytest.mark.slow
-def test_five_hundred_placements_that_planners_call_fitting_fit() -> None:
-    num_fitting, missed = misses(range(600))
-    assert num_fitting > 500
+def test_hundreds_of_placements_that_planners_call_fitting_fit() -> None:
+    num_fitting, missed = misses(range(300))
+    assert num_fitting > 250
     assert not missed

@@ -128,8 +128,8 @@ def test_the_closed_form_is_below_the_simulator_and_close_to_it(schedule: str) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["1f1b", "gpipe"])
-def test_the_closed_form_is_below_the_simulator_for_thousands_of_plans(schedule: str) -> None:
-    check_closed_form(schedule, 1500)
+def test_the_closed_form_is_below_the_simulator_for_a_thousand_plans(schedule: str) -> None:
+    check_closed_form(schedule, 1000)
 
 
 @pytest.mark.parametrize("schedule", ["interleaved", "zero-bubble"])

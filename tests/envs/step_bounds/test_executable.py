@@ -34,7 +34,7 @@ def over_bound(problem: Problem, plan: Plan) -> float:
 
 @pytest.mark.slow
 @given(runs(are_alone=True), st.integers(0, 3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 def test_no_plan_with_a_stage_on_each_device_is_below_it(
     case: tuple[Problem, Plan], more: int
 ) -> None:
@@ -48,14 +48,14 @@ def test_no_plan_with_a_stage_on_each_device_is_below_it(
 
 @pytest.mark.slow
 @given(planned())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_no_plan_that_fits_in_tight_memory_is_below_it(found: tuple[Problem, Plan]) -> None:
     assert over_bound(*found) >= 0
 
 
 @pytest.mark.slow
 @given(planned(), st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_no_plan_that_computes_layers_again_is_below_it(
     found: tuple[Problem, Plan], data: st.DataObject
 ) -> None:

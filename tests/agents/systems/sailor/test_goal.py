@@ -38,7 +38,7 @@ def used(plan: SailorPlan) -> Counter[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     num_layers=st.integers(1, 4),
@@ -85,7 +85,7 @@ def test_no_plan_of_the_same_kind_is_better_and_keeps_the_limits(
     assert answer.usd == free.usd(answer.plan, answer.cost.iteration_s)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_the_cheapest_plan_is_never_dearer_than_the_quickest(seed: int) -> None:
     """Sailor's property (i); with a floor at what the quickest reaches, too."""
     num_gpus = {"fast": 4, "slow": 4, "third": 4}
@@ -116,7 +116,7 @@ def test_a_tighter_budget_is_kept_and_never_quicker(seed: int) -> None:
         answer_to(seed, num_gpus, SailorGoal("seconds", PRICES, most_usd=least * 0.99))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_higher_floor_is_kept_and_never_cheaper(seed: int) -> None:
     num_gpus = {"fast": 4, "slow": 4}
     quickest = answer_to(seed, num_gpus, SailorGoal("seconds", PRICES)).cost.iteration_s
@@ -135,7 +135,7 @@ def test_what_is_too_much_to_look_at_is_in_the_bound(
     monkeypatch: pytest.MonkeyPatch, limit: str, minimises: Literal["seconds", "usd"]
 ) -> None:
     num_gpus, goal, is_worse = {"fast": 4, "slow": 4, "third": 4}, SailorGoal(minimises, PRICES), []
-    for seed in range(4):
+    for seed in range(2):
         whole = answer_to(seed, num_gpus, goal)
         with monkeypatch.context() as patch:
             patch.setattr(f"heterps_agents.systems.sailor.{limit}", 5000 if "MAX" in limit else 1)

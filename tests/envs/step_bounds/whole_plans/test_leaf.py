@@ -27,7 +27,7 @@ def survives_its_own_time(problem: Problem, plan: Plan) -> bool:
 
 @pytest.mark.slow
 @given(runs(are_alone=True), st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_stages_of_any_plan_survive_its_step_time(case: tuple[Problem, Plan], more: int) -> None:
     problem, plan = case
     assume(problem.job.schedule != "interleaved")
@@ -40,7 +40,7 @@ def test_stages_of_any_plan_survive_its_step_time(case: tuple[Problem, Plan], mo
 
 @pytest.mark.slow
 @given(planned(), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_so_do_those_that_compute_some_layers_again_or_shard_state_in_tight_memory(
     found: tuple[Problem, Plan], data: st.DataObject
 ) -> None:
@@ -60,7 +60,7 @@ def test_so_do_those_that_compute_some_layers_again_or_shard_state_in_tight_memo
 @pytest.mark.slow
 @given(planned(), st.integers(0, 3), st.integers(1, 4), st.integers(0, 9))
 # Most plans do not fit: they say nothing.
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 def test_so_do_those_with_layers_that_share_parameters(
     found: tuple[Problem, Plan], owner: int, behind: int, own: int
 ) -> None:
