@@ -8,6 +8,8 @@ import os
 from importlib import import_module
 from pathlib import Path
 
+import torch.fx.experimental.symbolic_shapes  # noqa: F401 - for all ranks, forked from here
+
 from heterps_runtime.own_loop import trainer
 from heterps_runtime.process.without_compiler import keep_compiler_out
 

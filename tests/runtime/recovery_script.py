@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.fx.experimental.symbolic_shapes  # for all ranks, which are forked from here
 from torch import Tensor
 
 from heterps_configs.documents.plan import Plan

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.fx.experimental.symbolic_shapes  # for all ranks, which are forked from here
 from transformers import (  # noqa: F401 - once for all ranks, which are forked from here
     BertForMaskedLM,
     GPT2LMHeadModel,

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+import torch.fx.experimental.symbolic_shapes  # for all ranks, which are forked from here
 from torch import Tensor, nn
 
 from heterps import PipelineTrainer, TrainingProgram

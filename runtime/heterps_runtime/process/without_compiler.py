@@ -46,6 +46,8 @@ class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # what the import system looks for
             raise AttributeError(name)
+        if name == "config":  # torch reads it where layers are recomputed
+            return importlib.import_module(f"{_NAME}.{name}")
         if sys.modules.get(_NAME) is self:
             del sys.modules[_NAME]
             torch._dynamo = importlib.import_module(_NAME)

@@ -16,7 +16,7 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.huggingface.library import modules_of
 from heterps_runtime.models.trust import trust_source
-from heterps_runtime.process.template import Template
+from heterps_runtime.process.template import RECORDING, Template
 from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.host_group import HostGroup
@@ -102,9 +102,9 @@ def run_plan(
             **gloo_environment(None if hosts is None else hosts.hosts),
         }
         # It imports what ranks need while the rest is prepared.
-        libraries = [*modules_of(problem.profile.source), *modules_of_engine(settings.engine)]
+        own = [*modules_of(problem.profile.source), *modules_of_engine(settings.engine)]
         template = stack.enter_context(
-            Template(WORKER_MODULE, environment, directory / LOG_FILE, libraries)
+            Template(WORKER_MODULE, environment, directory / LOG_FILE, [RECORDING, *own])
         )
         run = RunState(problem, specification, directory, hooks)
         run.predict(problem, plan, schedule)
