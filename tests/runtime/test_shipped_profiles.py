@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from heterps_configs.documents.model.layer import LayerProfile
 from heterps_configs.documents.model_profile import ModelProfile
 from heterps_configs.library import load_profile, shipped
 from heterps_runtime.models.build import build_module
@@ -23,6 +26,8 @@ PARAMETERS = {
 }
 # Traced in a process of its own, whose memory is looked at.
 ALONE = "llama-7b"
+# Eighty equal layers: traced with two of them.
+DEEPEST = "llama-70b"
 TRACED_ALONE = """
 import re, sys, time
 from pathlib import Path
@@ -36,9 +41,22 @@ print(time.perf_counter() - started_s, peak / 2**20)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {ALONE}))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {ALONE, DEEPEST}))
 def test_a_shipped_profile_can_be_made_again(name: str) -> None:
-    check_like_the_shipped_one(name, make_profile(name))
+    check_alike(load_profile(name).layers, make_profile(name).layers)
+
+
+@pytest.mark.slow
+def test_the_deepest_shipped_profile_can_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = MODELS[DEEPEST]
+    source = entry.source()
+    assert source.config is not None
+    first, *inner, last = load_profile(DEEPEST).layers
+    assert len(inner) == source.config["num_hidden_layers"]
+    assert len({layer.changed(name="same").fingerprint() for layer in inner}) == 1
+    short = source.changed(config={**source.config, "num_hidden_layers": 2})
+    monkeypatch.setitem(MODELS, DEEPEST, replace(entry, source=lambda: short))
+    check_alike([first, *inner[:2], last], make_profile(DEEPEST).layers)
 
 
 @pytest.mark.slow
@@ -54,11 +72,11 @@ def test_seven_billion_parameters_are_traced_again_in_seconds_and_little_memory(
     assert seconds < 60
     made = ModelProfile.from_file(tmp_path / "made.yaml")
     assert made.num_parameters == PARAMETERS[ALONE]
-    check_like_the_shipped_one(ALONE, made)
+    check_alike(load_profile(ALONE).layers, made.layers)
 
 
-def check_like_the_shipped_one(name: str, made: ModelProfile) -> None:
-    for one, other in zip(load_profile(name).layers, made.layers, strict=True):
+def check_alike(shipped_layers: Sequence[LayerProfile], made: Sequence[LayerProfile]) -> None:
+    for one, other in zip(shipped_layers, made, strict=True):
         assert (one.name, one.kind, one.num_parameters) == (
             other.name,
             other.kind,

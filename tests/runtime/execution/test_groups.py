@@ -18,7 +18,7 @@ from heterps_runtime.execution.local_run import LocalRun
 from heterps_runtime.run.verify import reference_training
 from heterps_runtime.specification.build import why_not_run
 from tests.runtime.group_plans import grouped, keeping
-from tests.runtime.parity_checks import SCHEDULES, check_parity, problem_with
+from tests.runtime.parity_checks import check_parity, problem_with
 from tests.runtime.small_runs import DEVICES
 
 SIZES = (4, 4, 2)
@@ -27,7 +27,7 @@ SIZES = (4, 4, 2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "schedule"),
-    [*(("llama", schedule) for schedule in SCHEDULES), ("gpt2", "zero-bubble"), ("bert", "1f1b")],
+    [("llama", "gpipe"), ("bert", "1f1b"), ("llama", "interleaved"), ("gpt2", "zero-bubble")],
 )
 def test_two_groups_in_a_chain(model: str, schedule: Schedule) -> None:
     problem = problem_with(model, schedule, SIZES)
@@ -89,12 +89,12 @@ def test_unlike_groups_train_as_one_process_to_the_last_digits(
 
 
 def check_float64_parity(problem: Problem, plan: Plan) -> None:
-    """Losses and parameters of three steps are those of one process."""
+    """Losses and parameters of two steps are those of one process: of the second, they are new."""
     job = plan.job.model_copy(update={"dtype": "float64"})  # no format of jobs
     specification = LocalRun.of(problem, plan).specification.changed(plan=plan.changed(job=job))
-    losses, whole = reference_training(specification.changed(num_steps=3))
+    losses, whole = reference_training(specification.changed(num_steps=2))
     run = LocalRun(specification)
-    assert [run.step() for _ in range(3)] == pytest.approx(losses, rel=0, abs=1e-12)
+    assert [run.step() for _ in range(2)] == pytest.approx(losses, rel=0, abs=1e-12)
     expected = whole.parameters_by_name()
     for owned in run.owned.values():
         for name, parameter in owned.parameters.items():

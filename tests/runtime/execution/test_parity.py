@@ -26,7 +26,7 @@ def _check_any_plan(data: st.DataObject, models: tuple[str, ...], schedule: Sche
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=10)
+@settings(_SETTINGS, max_examples=6)
 def test_random_plans_train_like_one_process(schedule: Schedule, data: st.DataObject) -> None:
     _check_any_plan(data, TINY, schedule)
 
@@ -34,7 +34,7 @@ def test_random_plans_train_like_one_process(schedule: Schedule, data: st.DataOb
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @given(data=st.data())
-@settings(_SETTINGS, max_examples=5)
+@settings(_SETTINGS, max_examples=3)
 def test_random_plans_of_real_models_train_like_one_process(
     schedule: Schedule, data: st.DataObject
 ) -> None:
@@ -59,8 +59,13 @@ def test_unusual_boundaries_under_every_schedule(model: str, schedule: Schedule)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("model", ["llama", "resnet"])
+@pytest.mark.parametrize(
+    ("model", "schedule"),
+    [
+        ("resnet", "gpipe"), ("llama", "1f1b"), ("resnet", "interleaved"), ("llama", "zero-bubble"),
+        ("resnet", "zero-bubble"),
+    ],
+)  # fmt: skip
 def test_micro_batches_of_unequal_size_under_every_schedule(model: str, schedule: Schedule) -> None:
     problem = problem_with(model, schedule, (1, 4, 2, 3, 1))
     check_parity(problem, chain_of(problem, 1, 3))
