@@ -34,7 +34,7 @@ class Points:
         return len(self.x)
 
     def __getitem__(self, index):
-        time.sleep(1e-3)  # The new plan comes while there are steps left, on a busy machine too.
+        time.sleep(5e-3)  # The new plan comes while there are steps left, on a busy machine too.
         return self.x[index], (self.x[index, 0] > 0).long()
 
 
@@ -58,9 +58,9 @@ if __name__ == "__main__":
     found = heterps.place(problem, "greedy")
     with open("events.yaml", "w") as file:
         json.dump({"events": [{"step": 4, "lose": found.plan.devices[-1]}]}, file)
-    usual = heterps.run(found, make, {"steps": 120, "run_directory": "usual"})
+    usual = heterps.run(found, make, {"steps": 60, "run_directory": "usual"})
     shrunk = heterps.run(
-        found, make, {"steps": 120, "run_directory": "shrunk", "checkpoint": {"folder": "saved"}},
+        found, make, {"steps": 60, "run_directory": "shrunk", "checkpoint": {"folder": "saved"}},
         elastic=True, events=["events.yaml"], tensorboard="board", trace="trace.json",
     )
     print(json.dumps([usual.losses, shrunk.losses, len(shrunk.recoveries), shrunk.checkpoint]))

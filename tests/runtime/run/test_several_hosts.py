@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -83,22 +81,7 @@ def test_a_host_that_dies_is_noticed_as_soon_as_its_connections_break(
 
 
 @pytest.mark.slow
-def test_a_killed_rank_of_one_host_ends_both_with_its_name(hosts: Network, tmp_path: Path) -> None:
-    plan, port = plan_file(tmp_path), free_port()
-    processes = [start_run(hosts, plan, rank, port, "--steps", "1000000") for rank in (0, 1)]
-    _wait_for_ranks(plan)
-    *_, last = ranks_of(tmp_path / "run" / "host-1").values()
-    os.kill(last, signal.SIGKILL)
-    first, second = ends(processes)
-    for code, _, errors in (first, second):
-        assert code == 2, errors
-        assert "was ended by SIGKILL" in errors
-    assert "host 1: rank " in first[2]
-    assert processes_of(tmp_path) == []
-
-
-@pytest.mark.slow
-def test_a_host_with_another_plan_ends_both_before_workersstart_run(
+def test_a_host_with_another_plan_ends_both_before_workers_start(
     hosts: Network, tmp_path: Path
 ) -> None:
     plan, port = plan_file(tmp_path), free_port()
