@@ -28,7 +28,7 @@ from heterps_envs.step_bounds.whole_plans.summed_layers import (
 
 # Plans of more stages gain less by it than it takes.
 MOST_STAGES = 64
-# For each two kinds of groups: up to a fifth of a second.
+# Of a plan; the last two kinds of groups may go beyond. They take a fifth of a second.
 MOST_CHOICES = 300_000
 # Another choice has to be faster by more than sums of seconds lose.
 GAIN = 1 - 1e-9
@@ -43,9 +43,9 @@ def choose_divided(problem: Problem, plan: Plan) -> Plan:
     """
     if problem.strategy.shard_state != "auto" or not 1 < len(plan.stages) <= MOST_STAGES:
         return plan
-    best_s = feasible_step_time_s(problem, plan)
+    best_s, allowed = feasible_step_time_s(problem, plan), Allowance(MOST_CHOICES)
     for layers in _held_alike(plan):
-        for divided in set(_choices(problem, plan, layers)):
+        for divided in set(_choices(problem, plan, layers, allowed)):
             every = LayerRange.all_of((plan.sharded_layers - set(layers)) | divided)
             for overlaps in _sums_ways(plan):
                 found = plan.changed_unchecked(sharded_state=every, overlaps_reduce=overlaps)
@@ -80,7 +80,9 @@ def _held_alike(plan: Plan) -> Iterator[range]:
             yield range(first, last + 1)
 
 
-def _choices(problem: Problem, plan: Plan, layers: range) -> Iterator[frozenset[int]]:
+def _choices(
+    problem: Problem, plan: Plan, layers: range, allowed: Allowance
+) -> Iterator[frozenset[int]]:
     """What would be best to divide for each two of the kinds of groups that hold some layers."""
     kinds: dict[tuple[int, int], Stage] = {}
     groups = Counter[tuple[int, int]]()
@@ -98,16 +100,24 @@ def _choices(problem: Problem, plan: Plan, layers: range) -> Iterator[frozenset[
             optimizer_s = problem.at_degree(degree).layer_times.optimizer_s[:, kind]
             backward_s = _backward_s(problem, passing)
             summed = summed_layers(problem, degrees, layers, backward_s, optimizer_s)
-            divided = None if summed is None else _best_divided(summed, ring)
+            if summed is None or allowed.choices < 0:
+                continue
+            divided, num_followed = _best_divided(summed, ring)
+            allowed.choices -= num_followed
             if divided is not None:
                 yield frozenset(layers.start + layer for layer in divided)
 
 
 @lru_cache(maxsize=64)
-def _best_divided(summed: SummedLayers, ring: Ring) -> frozenset[int] | None:
-    """Of these layers; None of too many choices. Many plans in turn have the same replicas."""
-    found = least_after(summed, ring, Allowance(MOST_CHOICES), divides=True)
-    return found.divided if found is not None and math.isfinite(found.after_s) else None
+def _best_divided(summed: SummedLayers, ring: Ring) -> tuple[frozenset[int] | None, int]:
+    """Of these layers, and how many choices were followed; None where these were too many.
+
+    Many plans in turn have the same replicas.
+    """
+    allowed = Allowance(MOST_CHOICES)
+    found = least_after(summed, ring, allowed, divides=True)
+    divided = None if found is None or math.isinf(found.after_s) else found.divided
+    return divided, MOST_CHOICES - allowed.choices
 
 
 def _backward_s(problem: Problem, stage: Stage) -> Floats:

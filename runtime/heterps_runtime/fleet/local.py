@@ -12,8 +12,8 @@ from signal import Signals
 
 from heterps_runtime.fleet.processes import DeviceProcess, Line, Place, Say
 from heterps_runtime.fleet.worker_settings import WorkerSettings
-from heterps_runtime.process.template import RECORDING, ForkedProcess, Template
-from heterps_runtime.run.launcher import worker_environment
+from heterps_runtime.process.template import ForkedProcess, Template
+from heterps_runtime.run.launcher import RECORDING_MODULE, worker_environment
 from heterps_runtime.run.rank_errors import LOG_FILE
 from heterps_runtime.specification.hosts import Hosts, gloo_environment
 
@@ -46,7 +46,7 @@ class LocalPlace(Place):
         self.devices = tuple(devices)
         self._directory, self._log = directory, directory / LOG_FILE
         self._environment = {**worker_environment(num_threads), **gloo_environment(hosts)}
-        libraries = [RECORDING, *libraries]
+        libraries = [RECORDING_MODULE, *libraries]
         self._template = Template(WORKER_MODULE, self._environment, self._log, libraries)
 
     def __exit__(self, *raised: object) -> None:

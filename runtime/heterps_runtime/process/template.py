@@ -27,8 +27,6 @@ from heterps_runtime.process.template_pool import Asked, asked, give, take
 from heterps_runtime.process.template_server import Main, serve
 
 _SERVER = "heterps_runtime.process.template_server"
-# What torch imports to record a model, sympy with it: half a second of a core in each process.
-RECORDING = "torch.fx.experimental.symbolic_shapes"
 _CHUNK = 1 << 16
 _POLL_S = 0.003
 

@@ -40,6 +40,8 @@ from heterps_runtime.run.world import World
 from heterps_runtime.specification.hosts import gloo_environment
 
 WORKER_MODULE = "heterps_runtime.run.worker"
+# What torch imports to record a model, sympy with it: half a second of a core in each process.
+RECORDING_MODULE = "torch.fx.experimental.symbolic_shapes"
 LAUNCHER_VARIABLE = "HETERPS_LAUNCHER"
 POLL_S = 0.05
 # How long ranks get to end by themselves before they are killed.

@@ -16,11 +16,12 @@ from heterps_envs.problem import Problem
 from heterps_envs.schedule.build import build_schedule
 from heterps_runtime.huggingface.library import modules_of
 from heterps_runtime.models.trust import trust_source
-from heterps_runtime.process.template import RECORDING, Template
+from heterps_runtime.process.template import Template
 from heterps_runtime.results.result import RunResult
 from heterps_runtime.run.hooks import PlanUpdate, RunHooks
 from heterps_runtime.run.host_group import HostGroup
 from heterps_runtime.run.launcher import (
+    RECORDING_MODULE,
     WORKER_MODULE,
     Workers,
     prepare_directory,
@@ -104,7 +105,7 @@ def run_plan(
         # It imports what ranks need while the rest is prepared.
         own = [*modules_of(problem.profile.source), *modules_of_engine(settings.engine)]
         template = stack.enter_context(
-            Template(WORKER_MODULE, environment, directory / LOG_FILE, [RECORDING, *own])
+            Template(WORKER_MODULE, environment, directory / LOG_FILE, [RECORDING_MODULE, *own])
         )
         run = RunState(problem, specification, directory, hooks)
         run.predict(problem, plan, schedule)

@@ -211,8 +211,9 @@ def _add(ring: Any, parts: Any, number: int, kind: int, choice: Any, found: Any,
     summed_bytes = choice[at + _SUMMED_BYTES] + parts.summed_bytes[number]
     ready_s = max(choice[at + _READY_S], parts.ready_s[number])
     later_s = parts.optimizer_s[number]
-    in_turn = ring.latency_s + summed_bytes / ring.size * ring.s_per_byte
-    sum_s = 2 * (ring.size - 1) * in_turn
+    # As `Ring.seconds`: kernels call no methods.
+    in_turn_s = ring.latency_s + summed_bytes / ring.size * ring.s_per_byte
+    sum_s = 2 * (ring.size - 1) * in_turn_s
     if kind == DIVIDED:
         later_s, sum_s = later_s / ring.size, sum_s / 2
     is_full = gradient_bytes >= ring.least_bytes
